@@ -19,6 +19,9 @@ pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The end of the name of a mounted part that is a Secret.
 pub const SECRET_SUFFIX: &str = ".secret";
+/// The text after the number of a part that is a ConfigMap, in the name of its folder. The first 48 hex digits of the
+/// SHA-256 of its content follow, as the status of the config has them.
+pub const DIGEST_SUFFIX: &str = ".sha256-";
 
 /// Environment variables of the agent's container. A pod's environment can't be changed, so the agent can't be given
 /// other configs later.

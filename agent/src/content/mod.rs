@@ -11,3 +11,4 @@ pub use changed_keys::changed_keys;
 pub use dictionary::{ConfigView, Dictionary, Entry, EtagKey, NotExpressible, TooLarge, render_env};
 pub use value::Value;
 pub use version_content::VersionContent;
+pub(crate) use version_content::digest_of;

@@ -71,7 +71,7 @@ impl VersionContent {
 
 /// Computes the SHA-256 over, for every key in byte order, the key's length as 8 bytes big-endian, the key, the value's
 /// length as 8 bytes big-endian, and the value. The lengths make the encoding unambiguous.
-fn digest_of(values: &BTreeMap<Key, Value>) -> String {
+pub(crate) fn digest_of(values: &BTreeMap<Key, Value>) -> String {
     let mut hash = digest::Context::new(&digest::SHA256);
     let mut add = |bytes: &[u8]| {
         hash.update(&(bytes.len() as u64).to_be_bytes());

@@ -33,7 +33,7 @@ fn settings() -> InjectionSettings {
 }
 
 fn facts(features: Features) -> Result<InjectionFacts> {
-    let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
+    let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part, digest: None };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1.0.0", 2)];
     let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, ..ResolvedConfig::default() };
     Ok(InjectionFacts {

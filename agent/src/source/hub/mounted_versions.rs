@@ -1,5 +1,6 @@
 //! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of
-//! a Secret ends with [`SECRET_SUFFIX`].
+//! a Secret ends with [`SECRET_SUFFIX`]. The `<part>` of a ConfigMap ends with [`DIGEST_SUFFIX`] and the digest of what
+//! was sealed: another content is not used.
 //!
 //! Mounted versions were current when the pod was admitted, so the pod starts even while the control plane is down.
 //! Parts are mounted as optional volumes: the folder of a missing part is empty, and its version is not used.
@@ -9,12 +10,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::block::{self, BlockError, Stored};
-use nudge_protocol::pod::SECRET_SUFFIX;
+use nudge_protocol::pod::{DIGEST_SUFFIX, SECRET_SUFFIX};
 use nudge_protocol::volumes::ObjectKind;
 use nudge_protocol::{ConfigName, Key, VersionName};
 use zeroize::Zeroizing;
 
-use crate::content::Value;
+use crate::content::{Value, digest_of};
 use crate::source::dir::{KeyFault, OpenError, Root, is_ignored, read_version};
 
 /// The reason why a mounted config can't be used.
@@ -45,6 +46,14 @@ pub enum MountedError {
         part: String,
         /// The faults of the part.
         faults: Vec<KeyFault>,
+    },
+    /// The content of a part is not the content that was sealed.
+    #[error("version {version} can't be used: part {part} has another content than what was sealed")]
+    Changed {
+        /// The name of the version.
+        version: VersionName,
+        /// The part's number.
+        part: String,
     },
     /// Two parts have the same key.
     #[error("version {version} can't be used: several of its parts have the key {key}")]
@@ -108,6 +117,10 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
             [KeyFault::Empty | KeyFault::NoFolder] => MountedError::Incomplete { version: version(), part: part() },
             _ => MountedError::Part { version: version(), part: part(), faults },
         })?;
+        let digest = name.to_str().and_then(|name| name.split_once(DIGEST_SUFFIX));
+        if let Some((number, _)) = digest.filter(|(_, sealed)| !is_digest(&keys, sealed)) {
+            return Err(MountedError::Changed { version: version(), part: number.to_owned() });
+        }
         for (key, value) in keys {
             if values.contains_key(&key) {
                 return Err(MountedError::Twice { version: version(), key });
@@ -121,6 +134,13 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
     let mut bytes = Zeroizing::new(Vec::new());
     block::encode(&values, &mut bytes).map_err(|source| MountedError::Block { version: version.clone(), source })?;
     Ok(Value::new(bytes))
+}
+
+/// Returns whether the digest of the content begins with these hex digits.
+fn is_digest(content: &BTreeMap<Key, Value>, sealed: &str) -> bool {
+    let digest = digest_of(content);
+    let digits = digest.rsplit(':').next().unwrap_or_default();
+    !sealed.is_empty() && digits.starts_with(sealed)
 }
 
 #[cfg(test)]
@@ -163,6 +183,23 @@ mod tests {
         assert_eq!(error.to_string(), "version 1.0.0 is incomplete: part 3 is missing");
         mount(dir.path(), "shop/0.9.0/1", &[("a", "0")]);
         assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "0.9.0");
+    }
+
+    #[test]
+    fn a_config_map_with_another_content_than_what_was_sealed_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = BTreeMap::from([(Key::new("a").unwrap(), Value::from(&b"1"[..]))]);
+        let sealed = &digest_of(&content)["sha256:".len()..][..48];
+        mount(dir.path(), &format!("shop/1.0.0/1.sha256-{sealed}"), &[("a", "1")]);
+        mount(dir.path(), "shop/1.0.0/2.secret", &[("b", "2")]);
+        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "1.0.0");
+        mount(dir.path(), &format!("shop/1.0.1/1.sha256-{sealed}"), &[("a", "hunter2")]);
+        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "1.0.0", "the sealed version is there, too");
+        fs::remove_dir_all(dir.path().join("shop/1.0.0")).unwrap();
+        let error = read_mounted(dir.path(), &shop()).unwrap_err().to_string();
+        assert_eq!(error, "version 1.0.1 can't be used: part 1 has another content than what was sealed");
+        mount(dir.path(), "shop/1.0.2/1.sha256-", &[("a", "1")]);
+        assert!(read_mounted(dir.path(), &shop()).is_err(), "no digits are no digest");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::rollout::version_for_new_pod;
-use nudge_core::versions::baseline_label;
+use nudge_core::versions::{baseline_label, plain_digits};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
@@ -207,7 +207,12 @@ fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolve
         parts: parts
             .iter()
             .zip(1_u32..)
-            .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
+            .map(|(part, number)| MountedPart {
+                kind: part.kind,
+                name: part.name.clone(),
+                part: number,
+                digest: plain_digits(&part.digest).map(str::to_owned),
+            })
             .collect(),
         keys: sealed.map_or(0, |sealed| sealed.keys),
         bytes: sealed.map_or(0, |sealed| sealed.bytes),

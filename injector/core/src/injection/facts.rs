@@ -55,6 +55,8 @@ pub struct MountedPart {
     pub name: String,
     /// The number of the part, from 1.
     pub part: u32,
+    /// The hex digits of the content's digest; `None` for a Secret, whose values they would help to guess.
+    pub digest: Option<String>,
 }
 
 /// A config as it is at admission.

@@ -34,6 +34,13 @@ pub fn contents_of(text: Option<BTreeMap<String, String>>, bytes: Option<BTreeMa
     text.chain(bytes).collect()
 }
 
+/// Returns the hex digits of the digest of a ConfigMap, as the status has it; `None` for any other text.
+pub fn plain_digits(digest: &str) -> Option<&str> {
+    let is_hex =
+        |digits: &&str| digits.len() == 2 * DIGEST_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digest.strip_prefix(PLAIN).filter(is_hex)
+}
+
 /// Returns [`PLAIN`] or, with a key, `KEYED`, and lower-case hex.
 pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&ContentKey>) -> String {
     enum Sum {

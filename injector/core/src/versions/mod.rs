@@ -29,7 +29,7 @@ pub(crate) use baseline::RESERVED;
 pub use baseline::{BaselineLabel, FIRST_VERSION, baseline_label, baseline_refusal, first_config};
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
-pub use digest::{Contents, PLAIN, contents_of, part_digest};
+pub use digest::{Contents, PLAIN, contents_of, part_digest, plain_digits};
 pub use digest_names::{SOURCE_PREFIX, digest_of_parts, is_of_source, is_of_text};
 pub use history_limit::{is_beyond_limit, to_prune};
 pub use inventory::{Inventory, take_inventory};

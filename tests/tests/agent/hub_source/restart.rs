@@ -131,6 +131,20 @@ async fn a_version_of_which_a_part_is_missing_is_not_used() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_part_with_another_content_than_what_was_sealed_is_not_used() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.9.0", &format!("1.sha256-{}", "0".repeat(48)), &[("lives", b"hunter2")])?;
+    pod.spawn()?;
+    pod.logs("part 1 has another content than what was sealed").await?;
+    hub.up()?;
+    let mut client = pod.client().await?;
+    pod.wait_until_served(&mut client, "shop=1.0.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_hub_is_waited_for_where_what_was_mounted_does_not_fit() -> Result<()> {
     let hub = FakeHub::start()?;
     hub.activate("keys", "1", &[("key", b"k")])?;

@@ -87,7 +87,11 @@ impl Volumes {
             for part in &config.parts {
                 count += 1;
                 let volume = format!("{BOOTSTRAP_VOLUME_PREFIX}{count}");
-                let suffix = if part.kind == PartKind::Secret { pod::SECRET_SUFFIX } else { "" };
+                let suffix = match (part.kind, &part.digest) {
+                    (PartKind::Secret, _) => pod::SECRET_SUFFIX.to_owned(),
+                    (PartKind::ConfigMap, Some(digest)) => format!("{}{digest}", pod::DIGEST_SUFFIX),
+                    (PartKind::ConfigMap, None) => String::new(),
+                };
                 let path = format!("{BOOTSTRAP_DIR}/{name}/{version}/{}{suffix}", part.part);
                 self.mounts.push(json!({"name": volume, "mountPath": path, "readOnly": true}));
                 self.list.push(match part.kind {

@@ -136,7 +136,7 @@ fn values_are_mounted_neither_over_nor_within_a_service_accounts_token() {
 #[test]
 fn more_parts_than_are_mounted_leave_a_config_out_as_a_whole() {
     let mut facts = facts();
-    let part = |part| MountedPart { kind: PartKind::ConfigMap, name: format!("p{part}"), part };
+    let part = |part| MountedPart { kind: PartKind::ConfigMap, name: format!("p{part}"), part, digest: None };
     let many = |numbers: Vec<u32>| ResolvedConfig {
         version: Some("1".to_owned()),
         parts: numbers.into_iter().map(part).collect(),

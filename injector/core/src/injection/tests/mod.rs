@@ -35,7 +35,7 @@ pub(super) fn settings() -> InjectionSettings {
 }
 
 pub(super) fn facts() -> InjectionFacts {
-    let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
+    let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part, digest: None };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1", 2)];
     let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, ..ResolvedConfig::default() };
     InjectionFacts {
