@@ -235,7 +235,7 @@ async fn the_plain_config_map_follows_and_the_edits_of_others_stand() -> Result<
     let space = installation.enabled("plain").await?;
     let maps = space.api::<ConfigMap>();
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"old": "x"}})).await?;
-    config(&space, "shop", json!({"objects": ["ConfigMap"]})).await?;
+    config(&space, "shop", json!({"version": "1", "objects": ["ConfigMap"]})).await?;
     version(&space, "shop", "1", "one").await?;
     let published = |version: &'static str| {
         move |status: &VersionedConfigStatus| status.published_version.as_deref() == Some(version)
@@ -267,7 +267,7 @@ async fn what_cannot_be_published_is_said() -> Result<()> {
     space
         .create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "immutable": true, "data": {"old": "x"}}))
         .await?;
-    config(&space, "shop", json!({"objects": ["ConfigMap"]})).await?;
+    config(&space, "shop", json!({"version": "1", "objects": ["ConfigMap"]})).await?;
     version(&space, "shop", "1", "one").await?;
     let refused = status(&space, "shop", "it is reported", has_reason("Published", "Immutable")).await?;
     assert_eq!(refused.current_version.as_deref(), Some("1"), "pods with an agent have it all the same");
@@ -421,7 +421,7 @@ async fn versions_go_with_their_config_and_the_plain_config_map_stays() -> Resul
     let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
     let space = installation.enabled("remove").await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "one"}})).await?;
-    config(&space, "shop", json!({"objects": ["ConfigMap"]})).await?;
+    config(&space, "shop", json!({"version": "1", "objects": ["ConfigMap"]})).await?;
     version(&space, "shop", "1", "one").await?;
     status(&space, "shop", "1 is published", |status| status.published_version.is_some()).await?;
     assert!(space.api::<ConfigMap>().get("shop-1").await?.owner_references().is_empty());

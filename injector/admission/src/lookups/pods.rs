@@ -14,7 +14,7 @@ use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::rollout::version_for_new_pod;
-use nudge_core::versions::{baseline_label, plain_digits};
+use nudge_core::versions::{MAX_NAMESPACE_CONFIGS, baseline_label, baseline_refusal, plain_digits};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
@@ -131,7 +131,8 @@ impl PodLookups for KubePodLookups {
             let (name, action, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
             let (reads, read_rates) = (Arc::clone(&self.reads), Arc::clone(&self.read_rates));
             let (caller, tenant) = (request.caller, request.tenant());
-            let of_namespace = self.state.index.namespace_label(&namespace, labels::BASELINE);
+            let has_room = self.state.index.count_configs(&namespace) < MAX_NAMESPACE_CONFIGS;
+            let of_namespace = self.state.index.namespace_label(&namespace, labels::BASELINE).filter(|_| has_room);
             async move {
                 if !read_rates.take((caller.peer(), namespace), Instant::now()) {
                     let per_second = read_rates.rate().per_second;
@@ -186,7 +187,7 @@ fn referenced_config_map(map: &ConfigMap, of_namespace: Option<&str>) -> Referen
         owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
         immutable: map.immutable.unwrap_or(false),
         part: has_label(labels::CONFIG) || has_label(labels::VERSION),
-        baseline: baseline_label(map, of_namespace).is_some(),
+        baseline: baseline_label(map, of_namespace).is_some() && baseline_refusal(map).is_none(),
     }
 }
 
@@ -298,7 +299,7 @@ mod tests {
         let all = map(
             json!({"metadata": {"labels": {"nudge.dev/config": "a", "nudge.dev/baseline": "true"}, "ownerReferences": owner}, "immutable": true}),
         );
-        assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true, baseline: true });
+        assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true, baseline: false });
         let odd = map(json!({"metadata": {"labels": {"nudge.dev/baseline": "yes"}}}));
         assert_eq!(odd, ReferencedConfigMap::default());
         let plain = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();

@@ -23,15 +23,17 @@ pub(crate) enum SideCall {
     Objects,
     /// The deletions of versions that are no longer kept.
     Versions,
-    /// The label of the config's ConfigMap, and the objects of a version that is made of its text.
+    /// The objects of a version that is made of the text of the config's objects.
     Text,
+    /// The label of the config's ConfigMap.
+    Label,
 }
 
 impl SideCall {
     /// Returns the waits after failures in a row.
     fn backoff(self) -> Backoff {
         match self {
-            Self::Nodes | Self::Objects | Self::Text => {
+            Self::Nodes | Self::Objects | Self::Text | Self::Label => {
                 Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) }
             }
             Self::Versions => Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(30) },
@@ -43,7 +45,7 @@ impl SideCall {
             Self::Nodes => Reason::NodesUnread,
             Self::Objects => Reason::ObjectsUnread,
             Self::Versions => Reason::NotPruned,
-            Self::Text => Reason::TextNotTaken,
+            Self::Text | Self::Label => Reason::TextNotTaken,
         }
     }
 }

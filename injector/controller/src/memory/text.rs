@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::Explanation;
+use nudge_api::{Explanation, Reason};
 use nudge_core::keys::PublishedMeta;
 use nudge_core::sources::DebouncedVersion;
-use nudge_core::text::TEXT_DEBOUNCE;
+use nudge_core::text::{FirstVersion, TEXT_DEBOUNCE};
 use nudge_core::versions::ContentDigests;
 use nudge_protocol::backoff::Backoff;
 
@@ -14,6 +14,8 @@ use nudge_protocol::backoff::Backoff;
 const WATCHED_INTERVAL: Duration = Duration::from_mins(5);
 /// The time between two reads of a Secret, or of a ConfigMap without our label, which no watch shows.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(10);
+/// The number of reads in a row after which a failure is reported, in about half a minute.
+const LASTING_FAILURES: u32 = 6;
 /// The waits after reads in a row that gave no text.
 const MISSING_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
@@ -45,9 +47,38 @@ pub(crate) struct TextMemory {
     /// The number of reads in a row that gave no text.
     missing: u32,
     next: Option<Instant>,
+    /// The object that last got the label, by its uid, and when.
+    labelled: Option<(String, Instant)>,
+    /// What this leader knows of the objects of the first version, and for which digest it made them.
+    pub(crate) first: FirstVersion,
+    first_digest: Option<String>,
 }
 
 impl TextMemory {
+    /// Returns whether the object with this uid may get the label: at most once in a while.
+    pub(crate) fn label_is_due(&self, uid: &str, now: Instant) -> bool {
+        let last = self.labelled.as_ref().filter(|(labelled, _)| labelled == uid);
+        last.is_none_or(|(_, at)| now.saturating_duration_since(*at) >= WATCHED_INTERVAL)
+    }
+
+    /// Notes that the object with this uid got the label.
+    pub(crate) fn note_label(&mut self, uid: String, now: Instant) {
+        self.labelled = Some((uid, now));
+    }
+
+    /// Notes that the objects of the first version were made of the text with this digest.
+    pub(crate) fn note_first(&mut self, digest: &str) {
+        (self.first, self.first_digest) = (FirstVersion::Made, Some(digest.to_owned()));
+    }
+
+    /// Returns what is known of the first version, for the text with this digest.
+    pub(crate) fn first_for(&self, digest: &str) -> FirstVersion {
+        match self.first {
+            FirstVersion::Made if self.first_digest.as_deref() != Some(digest) => FirstVersion::Taken,
+            known => known,
+        }
+    }
+
     /// Returns whether the objects must be read, because they may have changed.
     pub(crate) fn is_due(&self, meta: Option<&PublishedMeta>, generation: Option<i64>, now: Instant) -> bool {
         let is_same = self.subject.as_ref().is_some_and(|(known, at)| known.as_ref() == meta && *at == generation);
@@ -73,7 +104,12 @@ impl TextMemory {
             }
         };
         (self.subject, self.next) = (Some(subject), now.checked_add(wait));
+        // A call that fails for a moment says nothing about the text.
+        let is_passing = self.missing < LASTING_FAILURES;
         self.state = match (read, std::mem::take(&mut self.state)) {
+            (Err(why), TextState::Read(content)) if is_passing && why.reason == Reason::TextNotTaken => {
+                TextState::Read(content)
+            }
             (Err(why), _) => TextState::Missing(why),
             (Ok((digests, version)), TextState::Read(mut content)) => {
                 content.newest.observe(version, TEXT_DEBOUNCE, time);

@@ -11,7 +11,7 @@ use nudge_cluster::call::CallError;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
     Attempt, Holder, Publication, PublishGoal, PublishOutcome, PublishedContent, PublishedKind as _, apply_outcome,
-    clear_publication, decide_publication, object_to_write, publish_time,
+    clear_publication, decide_publication, object_to_write, publish_time, text_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
 use nudge_core::versions::Seals;
@@ -142,7 +142,11 @@ impl Controller {
             Err(error) => return without_write(publication_fault(&error, kind, name, Act::Read), true, now),
         };
         let holder = stored.as_ref().map(|stored| Holder::Found(&stored.metadata));
-        let (exists, time) = (stored.is_some(), publish_time(holder, FIELD_MANAGER, now));
+        let exists = stored.is_some();
+        let time = match &stored {
+            Some(stored) if config.spec.follows_text() => text_time(&stored.metadata, now),
+            _ => publish_time(holder, FIELD_MANAGER, now),
+        };
         if !exists && !kind.is_created() {
             return without_write(Publication::NotThere, true, time);
         }

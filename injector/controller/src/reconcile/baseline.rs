@@ -9,7 +9,9 @@ use nudge_api::{Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{BaselineLabel, FIRST_VERSION, baseline_label, baseline_refusal, first_config};
+use nudge_core::versions::{
+    BaselineLabel, FIRST_VERSION, MAX_NAMESPACE_CONFIGS, baseline_label, baseline_refusal, first_config, is_of_text,
+};
 use nudge_protocol::{VersionName, labels};
 
 use super::next_reconcile::NextReconcile;
@@ -17,9 +19,6 @@ use crate::controller::{Controller, written_by_us};
 
 /// The time between two reads of a ConfigMap that lacks the label while pods wait for their config.
 const LABEL_CHECK_INTERVAL: Duration = Duration::from_mins(1);
-
-/// The maximum number of configs of a namespace that its label may make.
-const MAX_NAMESPACE_CONFIGS: usize = 100;
 
 impl Controller {
     /// Creates the config, if pods use a ConfigMap of its name and it has no versions yet.
@@ -34,7 +33,7 @@ impl Controller {
         }
         let (namespace, config) = (&key.namespace, key.name.as_str());
         let others = self.index.parts(key);
-        if others.iter().any(|part| part.version != FIRST_VERSION) {
+        if others.iter().any(|part| part.version != FIRST_VERSION && !is_of_text(&part.version)) {
             // A user who creates versions by hand has to create the config, too.
             return Ok(NextReconcile::OnChange);
         }

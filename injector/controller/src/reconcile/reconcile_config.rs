@@ -78,7 +78,8 @@ impl Controller {
         if followed.is_recorded {
             next = NextReconcile::Soon;
         }
-        let pruned = self.prune(key, &config).await;
+        // The version that the text is now must not be pruned by a status that does not name it yet.
+        let pruned = if followed.is_recorded { None } else { self.prune(key, &config).await };
         let side_calls = self.memories.get(key, |memory| memory.side_calls.next_reconcile(Instant::now())).flatten();
         Ok(next.or_within(self.next_publication(key)).or_within(followed.wait).or_within(pruned).or_within(side_calls))
     }

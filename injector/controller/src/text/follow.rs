@@ -67,13 +67,20 @@ impl Controller {
         };
         let status = config.status.clone().unwrap_or_default();
         let (parts, seals) = (self.index.parts(key), self.seals(key, config));
-        let made = parts.iter().map(|part| part.version.as_str());
-        let request = TextRequest::of(&content.digests, &status, made, &seals);
+        let digest = &content.newest.version;
+        let first = self.memories.get(key, |memory| memory.text.first_for(digest)).unwrap_or_default();
+        let request = TextRequest::of(&content.digests, &status, &parts, first, &seals);
+        let is_recorded = status.internal.text.as_ref().is_some_and(|text| text.version == request.version);
         if request.is_new {
-            if !self.memories.side_call_is_due(key, SideCall::Text) {
+            if !self.memories.side_call_is_due(key, SideCall::Text)
+                || !self.make_version(key, config, &request.version, digest).await
+            {
                 return None;
             }
-            if !self.make_version(key, config, &request.version, &content.newest.version).await {
+        } else if !is_recorded {
+            // The text may have changed since it was read, and a version that exists goes out at once.
+            let draft = self.draft(key, config).await.ok()?;
+            if draft.digests(&seals).text_version(&seals) != *digest {
                 return None;
             }
         }

@@ -3,9 +3,11 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_authoring::{Common, Keep, Object, Part, object, object_names};
+use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
 use nudge_core::publish::PublishedObject;
-use nudge_core::versions::mark;
+use nudge_core::text::FirstVersion;
+use nudge_core::versions::{FIRST_VERSION, mark};
 use nudge_protocol::{VersionName, labels};
 
 use super::read::Draft;
@@ -37,6 +39,9 @@ impl Controller {
             }
         }
         self.memories.side_call_succeeded(key, SideCall::Text);
+        if version == FIRST_VERSION {
+            self.memories.change(key, |memory| memory.text.note_first(digest));
+        }
         tracing::info!(config = %key, version, "version made of the text of the config's objects");
         true
     }
@@ -73,13 +78,28 @@ impl Controller {
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind: part.kind };
         match api.write(&name, &created, Act::Create).await {
             Ok(_) => true,
-            // A version whose name is a digest is sealed with the content of that digest alone.
-            Err(error) if error.is_conflict() => true,
+            Err(error) if error.is_conflict() && is_same(api.read(&name).await, &created) => true,
             Err(error) => {
-                let what = format!("{} {name} can't be created, so the text is no version", part.kind);
+                if error.is_conflict() && version.as_str() == FIRST_VERSION {
+                    self.memories.change(key, |memory| memory.text.first = FirstVersion::Taken);
+                }
+                let what = format!("{} {name} can't be created, so there is no version of the text", part.kind);
                 self.memories.side_call_failed(key, SideCall::Text, &what, FailureCause::of_object(part.kind, &error));
                 false
             }
         }
     }
+}
+
+/// Returns whether the stored object is the one to create, from an attempt that was interrupted.
+fn is_same(stored: Result<Option<PublishedObject>, CallError>, expected: &PublishedObject) -> bool {
+    let Ok(Some(stored)) = stored else { return false };
+    let label = |object: &PublishedObject, label: &str| object.metadata.labels.as_ref()?.get(label).cloned();
+    let is_labelled = [labels::CONFIG, labels::VERSION, labels::PART]
+        .into_iter()
+        .all(|name| label(&stored, name) == label(expected, name));
+    is_labelled
+        && stored.immutable == Some(true)
+        && stored.metadata.deletion_timestamp.is_none()
+        && stored.content.values() == expected.content.values()
 }

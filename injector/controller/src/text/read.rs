@@ -82,18 +82,22 @@ impl Controller {
         if label.is_some_and(|config| config == name) {
             return true;
         }
-        if !self.memories.side_call_is_due(key, SideCall::Text) {
+        // Somebody who takes the label away again must not be fought.
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        let is_due = self.memories.change(key, |memory| memory.text.label_is_due(&uid, Instant::now()));
+        if !is_due || !self.memories.side_call_is_due(key, SideCall::Label) {
             return false;
         }
         match api.label(name, labels::FOLLOWS, name).await {
             Ok(()) => {
-                self.memories.side_call_succeeded(key, SideCall::Text);
+                self.memories.side_call_succeeded(key, SideCall::Label);
+                self.memories.change(key, |memory| memory.text.note_label(uid, Instant::now()));
                 true
             }
             Err(error) => {
                 let what =
                     format!("ConfigMap {name} can't get the label {}, so its changes are seen late", labels::FOLLOWS);
-                self.memories.side_call_failed(key, SideCall::Text, &what, FailureCause::of(&error));
+                self.memories.side_call_failed(key, SideCall::Label, &what, FailureCause::of(&error));
                 false
             }
         }

@@ -230,7 +230,7 @@ fn transitions(
     let Requesters { current, overridden, retry } = observed.requesters;
     let of_aim = |requester: &Option<Requester>| requester.clone().filter(|_| config.requested_version() == Some(aim));
     let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
-    let pace = withheld_by_pace(config, status, observed.now);
+    let pace = withheld_by_pace(config, status, observed.requesters.retry_time().as_ref(), observed.now);
     let mut releases = std::mem::take(&mut status.releases);
     let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
     let rules = EffectiveRules::of(&config.spec.rollout, observed.policies);

@@ -60,7 +60,8 @@ pub(super) fn gated_version<'a>(
     let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
     let needed = approval.filter(|_| !is_known && override_reason(config, aim, now).is_none())?;
     // Nobody knows who wrote a text, so of two approvers one at least is not its author.
-    let least = if needed.not_author && is_of_text(aim) { 2 } else { 1 };
+    let is_text = is_of_text(aim) || config.spec.follows_text();
+    let least = if needed.not_author && is_text { 2 } else { 1 };
     let needed = Approval { required: needed.required.max(least), ..needed };
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
@@ -86,6 +87,8 @@ pub(super) fn gated_version<'a>(
 /// Returns why this version should be assigned to all pods at once, if it should. An override that has expired has no
 /// effect.
 pub(super) fn override_reason<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
-    let spec_override = config.spec.rollout.overridden.as_ref().filter(|spec| spec.assigns(aim, now.time.0))?;
+    // Everybody who writes the text could ask for the version that an override names.
+    let spec_override = config.spec.rollout.overridden.as_ref().filter(|_| !config.spec.follows_text());
+    let spec_override = spec_override.filter(|spec| spec.assigns(aim, now.time.0))?;
     Some(&spec_override.reason)
 }

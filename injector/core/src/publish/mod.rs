@@ -11,6 +11,6 @@ mod published_object;
 
 pub use outcome::{Attempt, PublishOutcome, apply_outcome, clear_publication};
 pub use publication::{Publication, PublishGoal, decide_publication, object_to_write};
-pub use publish_time::{Holder, publish_time};
+pub use publish_time::{Holder, publish_time, text_time};
 pub use published_kind::PublishedKind;
 pub use published_object::{PublishedContent, PublishedObject};

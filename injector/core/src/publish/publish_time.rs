@@ -1,7 +1,7 @@
 //! The time when a published object was written, by the clock of the API server. Pods' creation times use the same
 //! clock, and both times together decide which pods have the old content.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// The precision of times of the API server.
@@ -27,6 +27,17 @@ pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) ->
         None => now,
     };
     time.saturating_add(SERVER_TIME_PRECISION).unwrap_or(time)
+}
+
+/// Returns the time from which every reader of a text has it: when its data was last written, by whoever did. Without
+/// that time, the result follows from `now`.
+pub fn text_time(meta: &ObjectMeta, now: Timestamp) -> Timestamp {
+    let has_data = |fields: &FieldsV1| fields.0.get("f:data").is_some() || fields.0.get("f:binaryData").is_some();
+    let entries = meta.managed_fields.iter().flatten();
+    let entries = entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(has_data));
+    let written = entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
+    let at = written.map_or(now, |at| at.min(now));
+    at.saturating_add(SERVER_TIME_PRECISION).unwrap_or(at)
 }
 
 fn write_time(meta: &ObjectMeta, writer: &str) -> Option<Timestamp> {
@@ -61,6 +72,16 @@ mod tests {
         }
         let found = |leader| publish_time(Some(Holder::Found(&written)), "us", at(leader));
         assert_eq!((found(9000), found(950)), (at(1001), at(951)), "a time to come may be anybody's");
+    }
+
+    #[test]
+    fn a_text_is_as_old_as_its_data() {
+        let mut text = meta(&[("kubectl-edit", Some(990)), ("us", Some(1000))]);
+        assert_eq!(text_time(&text, at(2000)), at(2001), "nobody is known to have written it");
+        let entries = text.managed_fields.as_mut().unwrap();
+        entries[0].fields_v1 = Some(FieldsV1(serde_json::json!({"f:data": {"f:mode": {}}})));
+        entries[1].fields_v1 = Some(FieldsV1(serde_json::json!({"f:metadata": {"f:labels": {}}})));
+        assert_eq!((text_time(&text, at(2000)), text_time(&text, at(900))), (at(991), at(901)));
     }
 
     #[test]

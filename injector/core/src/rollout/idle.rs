@@ -72,9 +72,13 @@ pub(super) fn begin(Idle { base, failure }: Idle, observation: &Observation<'_>)
     let requested = observation.requested;
     let failure = match failure {
         Some(failure) if still_applies(&failure, observation) => {
+            let remedy = if observation.follows_text {
+                "correct the text, or put the text of the current version back".to_owned()
+            } else {
+                format!("set spec.version to a new version with a fix, or to {current}")
+            };
             let message = format!(
-                "version {requested} failed and {current} runs again: {}; set spec.version to a new version with a fix, or to \
-                 {current}; kubectl nudge retry tries {requested} again",
+                "version {requested} failed and {current} runs again: {}; {remedy}; kubectl nudge retry tries {requested} again",
                 failure.message
             );
             return (Rollout::Failed { base, failure }, Effects::hold(Reason::Failed, message));

@@ -9,4 +9,4 @@ mod version;
 pub use pace::withheld_by_pace;
 pub use reading::{ReadText, read_object};
 pub use record::{forget_text, record_text};
-pub use version::{TEXT_DEBOUNCE, TextRequest};
+pub use version::{FirstVersion, TEXT_DEBOUNCE, TextRequest};

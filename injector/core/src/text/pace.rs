@@ -1,9 +1,9 @@
 //! The pace of texts: a text that changes again and again must not keep pods moving.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nudge_api::{Explanation, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
 
-use crate::requester::noted_retry_time;
 use crate::rollout::{Now, Withheld};
 
 /// The minimum time between the beginnings of two moves to texts.
@@ -15,7 +15,12 @@ const STANDING_TIME: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns why the move to the text may not begin yet, if there is a reason. Neither a move to this text that is under
 /// way, nor a return, nor the first version waits.
-pub fn withheld_by_pace(config: &VersionedConfig, status: &VersionedConfigStatus, now: Now<'_>) -> Option<Withheld> {
+pub fn withheld_by_pace(
+    config: &VersionedConfig,
+    status: &VersionedConfigStatus,
+    retry_time: Option<&Time>,
+    now: Now<'_>,
+) -> Option<Withheld> {
     let text = status.internal.text.as_ref().filter(|_| config.spec.follows_text())?;
     // A target whose move is withheld is not under way.
     let under_way = status.target_version.as_ref().filter(|_| status.rollout.stage.is_some());
@@ -28,7 +33,7 @@ pub fn withheld_by_pace(config: &VersionedConfig, status: &VersionedConfigStatus
     let is_left = |release: &&Release| matches!(release.outcome, None | Some(ReleaseOutcome::Left));
     let left = status.releases.iter().rev().take_while(is_left).count();
     let settled = text.settle_time.0;
-    let is_retried = noted_retry_time(config).is_some_and(|retry| retry.0 >= settled);
+    let is_retried = retry_time.is_some_and(|retry| retry.0 >= settled);
     let interval_end = end(begin, MIN_INTERVAL);
     let standing_end = end(settled, STANDING_TIME);
     let (until, explanation) = if left >= MAX_LEFT_MOVES && !is_retried && now.until(standing_end).is_some() {
@@ -46,7 +51,7 @@ fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {
     let writers = "see who writes it (kubectl get --show-managed-fields), ";
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::Unsettled.explained(format!(
-        "the text of config {name} has ended {left} moves in a row, so it must stand for 5 minutes; {writers}or begin at once with \
+        "the text of config {name} has ended {left} moves in a row, so it must stand for 5 minutes; {writers}or begin now with \
          kubectl nudge retry {name}"
     ))
 }
@@ -59,8 +64,6 @@ fn end(time: Timestamp, wait: SignedDuration) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use nudge_protocol::labels;
     use serde_json::json;
 
     use super::*;
@@ -86,8 +89,13 @@ mod tests {
     }
 
     fn wait(config: &VersionedConfig, second: i64) -> Option<i64> {
+        wait_after_retry(config, None, second)
+    }
+
+    fn wait_after_retry(config: &VersionedConfig, retry: Option<i64>, second: i64) -> Option<i64> {
         let now = Now { time: &Time(at(second)), steady: SteadyTime(5_000) };
-        let withheld = withheld_by_pace(config, config.status.as_ref().unwrap(), now)?;
+        let retry_time = retry.map(|second| Time(at(second)));
+        let withheld = withheld_by_pace(config, config.status.as_ref().unwrap(), retry_time.as_ref(), now)?;
         assert_eq!(withheld.why.reason, Reason::Unsettled);
         Some((withheld.until.unwrap() - now.steady) / 1000)
     }
@@ -111,10 +119,8 @@ mod tests {
         let mut ended = five.clone();
         ended.status.as_mut().unwrap().releases[4].outcome = Some(ReleaseOutcome::Current);
         assert_eq!(wait(&ended, 1000), None, "a move that ended well begins the count again");
-        let mut retried = five.clone();
-        let note = format!("{} signature", at(1100));
-        retried.metadata.annotations = Some([(labels::RETRY.to_owned(), note)].into());
-        assert_eq!(wait(&retried, 1101), None);
+        assert_eq!(wait_after_retry(&five, Some(1100), 1101), None);
+        assert_eq!(wait_after_retry(&five, Some(999), 1101), Some(199), "that was about another text");
     }
 
     #[test]

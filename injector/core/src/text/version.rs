@@ -1,9 +1,11 @@
 //! The version that a text is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_api::VersionedConfigStatus;
 
+use crate::keys::PartMeta;
 use crate::versions::{ContentDigests, FIRST_VERSION, Seals};
 
 /// How long a text must stay unchanged before it becomes a version.
@@ -19,28 +21,42 @@ pub struct TextRequest {
 }
 
 impl TextRequest {
-    /// Returns the version of the text with these digests. `made` are the versions whose objects exist.
+    /// Returns the version of the text with these digests. `parts` are the objects of all versions of the config.
     ///
-    /// The first version of a config is called `1.0.0`. Another text is the sealed version that has its content, or a
-    /// version whose name is its digest.
-    pub fn of<'a>(
+    /// The first version of a config is called `1.0.0`, unless objects of that name have another content. Another text
+    /// is the sealed version that has its content, or a version whose name is its digest.
+    pub fn of(
         digests: &ContentDigests,
         status: &VersionedConfigStatus,
-        mut made: impl Iterator<Item = &'a str> + Clone,
+        parts: &[Arc<PartMeta>],
+        first: FirstVersion,
         seals: &Seals,
     ) -> Self {
         if let Some(sealed) = digests.find_version(status, seals) {
             return Self { version: sealed.to_owned(), is_new: false };
         }
         let is_first = status.versions.is_empty() && status.internal.retired.is_empty();
-        let version = if is_first && made.clone().all(|version| version == FIRST_VERSION) {
-            FIRST_VERSION.to_owned()
-        } else {
-            digests.text_version(seals)
+        let is_free = match first {
+            FirstVersion::Made => true,
+            FirstVersion::Taken => false,
+            FirstVersion::Unmade => parts.is_empty(),
         };
-        let is_new = made.all(|other| other != version);
-        Self { version, is_new }
+        let version = if is_first && is_free { FIRST_VERSION.to_owned() } else { digests.text_version(seals) };
+        let count = parts.iter().filter(|part| part.version == version && !part.terminating).count();
+        Self { version, is_new: count < digests.count() }
     }
+}
+
+/// What this leader knows of the objects of version `1.0.0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstVersion {
+    /// This leader has made none of them.
+    #[default]
+    Unmade,
+    /// This leader has made them of the present text.
+    Made,
+    /// Another object has the name of one of them.
+    Taken,
 }
 
 #[cfg(test)]
@@ -49,26 +65,45 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::versions::{Contents, seals};
+    use crate::versions::{Contents, part, seals};
 
-    fn digests(value: &str) -> ContentDigests {
-        let content: Contents = [("pin".to_owned(), Zeroizing::new(value.as_bytes().to_vec()))].into();
-        ContentDigests::of([(PartKind::ConfigMap, &content)], &seals())
+    fn digests(kinds: &[PartKind]) -> ContentDigests {
+        let content: Contents = [("pin".to_owned(), Zeroizing::new(b"4".to_vec()))].into();
+        ContentDigests::of(kinds.iter().map(|kind| (*kind, &content)), &seals())
     }
 
-    fn request(status: &VersionedConfigStatus, made: &[&str]) -> TextRequest {
-        TextRequest::of(&digests("4"), status, made.iter().copied(), &seals())
+    fn parts(versions: &[&str]) -> Vec<Arc<PartMeta>> {
+        versions.iter().map(|version| Arc::new(part(PartKind::ConfigMap, version, version))).collect()
+    }
+
+    fn request(status: &VersionedConfigStatus, versions: &[&str], first: FirstVersion) -> (String, bool) {
+        let TextRequest { version, is_new } =
+            TextRequest::of(&digests(&[PartKind::ConfigMap]), status, &parts(versions), first, &seals());
+        (version, is_new)
     }
 
     #[test]
     fn the_first_text_is_1_0_0_and_others_are_named_by_their_content() {
         let mut status = VersionedConfigStatus::default();
-        assert_eq!(request(&status, &[]), TextRequest { version: FIRST_VERSION.to_owned(), is_new: true });
-        assert_eq!(request(&status, &["1.0.0"]), TextRequest { version: FIRST_VERSION.to_owned(), is_new: false });
-        let named = request(&status, &["1.0.0", "2"]).version;
-        assert!(named.starts_with("txt-"), "{named}");
-        assert_eq!(request(&status, &["2", &named]), TextRequest { version: named.clone(), is_new: false });
+        assert_eq!(request(&status, &[], FirstVersion::Unmade), (FIRST_VERSION.to_owned(), true));
+        assert_eq!(request(&status, &["1.0.0"], FirstVersion::Made), (FIRST_VERSION.to_owned(), false));
+        let (named, is_new) = request(&status, &["1.0.0"], FirstVersion::Unmade);
+        assert!(named.starts_with("txt-") && is_new, "{named}: 1.0.0 may have other content");
+        assert_eq!(request(&status, &[], FirstVersion::Taken), (named.clone(), true));
+        assert_eq!(request(&status, &["2", &named], FirstVersion::Unmade), (named.clone(), false));
         status.internal.retired = vec![RetiredVersion { version: "1.0.0".to_owned(), digests: Vec::new() }];
-        assert_eq!(request(&status, &[]), TextRequest { version: named, is_new: true }, "1.0.0 had other content");
+        assert_eq!(request(&status, &[], FirstVersion::Unmade), (named, true), "1.0.0 had other content");
+    }
+
+    #[test]
+    fn a_version_is_made_until_all_of_its_objects_exist() {
+        let (status, both) = (VersionedConfigStatus::default(), digests(&[PartKind::ConfigMap, PartKind::Secret]));
+        let is_new =
+            |parts: &[Arc<PartMeta>]| TextRequest::of(&both, &status, parts, FirstVersion::Taken, &seals()).is_new;
+        let named = both.text_version(&seals());
+        assert!(is_new(&[]) && is_new(&parts(&[&named])) && !is_new(&parts(&[&named, &named])));
+        let mut ending = part(PartKind::Secret, "b", &named);
+        ending.terminating = true;
+        assert!(is_new(&[parts(&[&named]), vec![Arc::new(ending)]].concat()));
     }
 }

@@ -62,6 +62,8 @@ pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     }
 }
 
+/// The number of configs of a namespace from which on its label makes no more.
+pub const MAX_NAMESPACE_CONFIGS: usize = 100;
 /// The number of versions that are kept of a config that its namespace wants.
 const NAMESPACE_HISTORY_LIMIT: u32 = 3;
 

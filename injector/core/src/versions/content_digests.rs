@@ -1,7 +1,7 @@
 //! The digests of the parts of a content: the sealed version that has this content, and the name of a version that is
 //! made of it.
 
-use nudge_api::{PartKind, VersionStatus, VersionedConfigStatus};
+use nudge_api::{Consent, PartKind, VersionState, VersionStatus, VersionedConfigStatus};
 
 use super::digest::{Contents, PLAIN, part_digest};
 use super::seal::Seals;
@@ -36,12 +36,23 @@ impl ContentDigests {
         seals.digest_name(super::digest_names::TEXT_PREFIX, parts.collect())
     }
 
-    /// Returns a sealed version with this content: the current one, the target, the previous one, or the newest other.
+    /// Returns the number of parts.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns a sealed version with this content that pods can be moved to: the current one, the target, the previous
+    /// one, or the newest other.
     pub fn find_version<'a>(&self, status: &'a VersionedConfigStatus, seals: &Seals) -> Option<&'a str> {
         let in_use = [&status.current_version, &status.target_version, &status.previous_version];
         let in_use = in_use.into_iter().flatten().filter_map(|name| status.version(name));
         let mut candidates = in_use.chain(status.versions.iter().rev());
-        candidates.find(|sealed| self.is_content_of(sealed, seals)).map(|sealed| sealed.version.as_str())
+        let is_usable = |sealed: &VersionStatus| {
+            sealed.state != VersionState::Broken && sealed.consent != Some(Consent::NeededAnew)
+        };
+        candidates
+            .find(|sealed| is_usable(sealed) && self.is_content_of(sealed, seals))
+            .map(|sealed| sealed.version.as_str())
     }
 
     fn is_content_of(&self, sealed: &VersionStatus, seals: &Seals) -> bool {
@@ -59,7 +70,7 @@ impl ContentDigests {
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{PartStatus, VersionState};
+    use nudge_api::PartStatus;
     use zeroize::Zeroizing;
 
     use super::super::seal::tests::seals;
@@ -114,6 +125,9 @@ mod tests {
         assert_eq!(find(&status, &[]), None, "nothing is no version");
         status.current_version = Some("1".to_owned());
         assert_eq!(find(&status, &[open]).as_deref(), Some("1"), "what pods run already comes first");
+        status.versions[0].state = VersionState::Broken;
+        status.versions[3].consent = Some(Consent::NeededAnew);
+        assert_eq!(find(&status, &[open]), None, "no pod can be moved to these");
     }
 
     #[test]

@@ -26,7 +26,9 @@ mod version_room;
 mod version_room_tests;
 
 pub(crate) use baseline::RESERVED;
-pub use baseline::{BaselineLabel, FIRST_VERSION, baseline_label, baseline_refusal, first_config};
+pub use baseline::{
+    BaselineLabel, FIRST_VERSION, MAX_NAMESPACE_CONFIGS, baseline_label, baseline_refusal, first_config,
+};
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
 pub use digest::{Contents, PLAIN, contents_of, part_digest, plain_digits};

@@ -54,7 +54,7 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
     let config = VersionedConfig::new(&"a".repeat(64), VersionedConfigSpec::default());
     let refused = space.api::<VersionedConfig>().create(&dry, &config).await.err().map(|error| error.to_string());
     ensure!(refused.as_ref().is_some_and(|message| message.contains("configs.nudge.dev")), "{refused:?}");
-    let bindings = ["nudge-namespace", "nudge-namespace-hub"].map(str::to_owned).to_vec();
+    let bindings = ["nudge-namespace", "nudge-namespace-hub", "nudge-restart"].map(str::to_owned).to_vec();
     assert_eq!(bindings_and_state(&space).await?, (bindings, true));
     run_successfully(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets"]).await?;
     assert_eq!(bindings_and_state(&space).await?.0.len(), 6);
