@@ -110,7 +110,7 @@ async fn a_version_that_is_named_ends_following_until_it_is_not_named_any_more()
     let named = status(&space, "web", "no text is followed", |status| status.internal.text.is_none()).await?;
     assert_eq!(reason(&named, "Fetched"), "", "{named:#?}");
     edit(&space, "web", "two").await?;
-    let drifted = status(&space, "web", "the edit is noticed", |status| reason(status, "Drifted") != "").await?;
+    let drifted = status(&space, "web", "the edit is noticed", |status| !reason(status, "Drifted").is_empty()).await?;
     assert_eq!(drifted.current_version.as_deref(), Some("1.0.0"));
     name(Value::Null).await?;
     wait_for_value(&space, "web", "two").await?;

@@ -93,15 +93,11 @@ impl TextMemory {
         is_watched: bool,
         (now, time): (Instant, Timestamp),
     ) {
-        let wait = match &read {
-            Ok(_) => {
-                self.missing = 0;
-                if is_watched { WATCHED_INTERVAL } else { UNWATCHED_INTERVAL }
-            }
-            Err(_) => {
-                self.missing = self.missing.saturating_add(1);
-                MISSING_BACKOFF.jittered_wait(self.missing, rand::random())
-            }
+        self.missing = if read.is_ok() { 0 } else { self.missing.saturating_add(1) };
+        let wait = match (self.missing, is_watched) {
+            (0, true) => WATCHED_INTERVAL,
+            (0, false) => UNWATCHED_INTERVAL,
+            (missing, _) => MISSING_BACKOFF.jittered_wait(missing, rand::random()),
         };
         (self.subject, self.next) = (Some(subject), now.checked_add(wait));
         // A call that fails for a moment says nothing about the text.

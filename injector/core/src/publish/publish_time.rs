@@ -29,7 +29,7 @@ pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) ->
     time.saturating_add(SERVER_TIME_PRECISION).unwrap_or(time)
 }
 
-/// Returns the time from which every reader of a text has it: when its data was last written, by whoever did. Without
+/// Returns the time from which every reader of a text has it: when its data was last written, by any manager. Without
 /// that time, the result follows from `now`.
 pub fn text_time(meta: &ObjectMeta, now: Timestamp) -> Timestamp {
     let has_data = |fields: &FieldsV1| fields.0.get("f:data").is_some() || fields.0.get("f:binaryData").is_some();
