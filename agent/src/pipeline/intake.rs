@@ -192,7 +192,7 @@ impl Intake {
                 None => std::future::pending().await,
             }
         };
-        let message_received = async {
+        let listening = async {
             if *reports_silence {
                 delivery.outlets().status.wait_until_listening().await;
             } else {
@@ -201,7 +201,7 @@ impl Intake {
         };
         tokio::select! {
             verdict = verdict => Work::Verdict(verdict),
-            () = message_received => Work::Ready,
+            () = listening => Work::Ready,
             () = delivery.wait_until_files_due() => Work::Files,
             () = keeper.wait_until_due() => Work::Store,
             () = restart => Work::Restart,

@@ -1,5 +1,4 @@
-//! The origin of the content of a version: the annotation `nudge.dev/origin` of its parts, and
-//! `status.versions[].origin`.
+//! The origin of the content of a version: the annotation `nudge.dev/origin` of its parts.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::tz::TimeZone;

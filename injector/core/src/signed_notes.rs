@@ -45,7 +45,7 @@ impl Clock<'_> {
     }
 }
 
-/// Returns a note of the present time for the annotation `purpose`. It states `value` about the subject `about`.
+/// Returns a note of the present time for the annotation `purpose`. It states `value` about `subject`.
 pub(crate) fn sign(key: &hmac::Key, purpose: &str, subject: &[&str], value: &str, now: Timestamp) -> String {
     let time = whole_second(now).to_string();
     let tag = STANDARD.encode(hmac::sign(&sub_key(key, purpose.as_bytes()), &message(&time, value, subject)));

@@ -132,7 +132,7 @@ impl RestartCheck {
         Self::without_workloads(Restarts::Busy("workloads to restart have not been looked at".to_owned()))
     }
 
-    /// Returns a check that failed at a call. Once checks have failed for `deadline` seconds, that ends the rollout.
+    /// Returns a check that failed at a call. Once checks have failed for `deadline_seconds`, that ends the rollout.
     pub(super) fn failure(
         version: &str,
         cause: &FailureCause,

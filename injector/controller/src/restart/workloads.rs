@@ -145,7 +145,7 @@ impl Controller {
                     let id = workloads[index].workload.id();
                     match self.annotate(key, &workloads[index].workload, &mark).await {
                         Ok(Some(written)) => {
-                            tracing::info!(config = %key, workload = %id, "workload restarted");
+                            tracing::info!(config = %key, workload = id.as_str(), "workload restarted");
                             self.metrics.count_restart("restarted");
                             memory.note_restart(&written, &mark.digest);
                             workloads[index].workload = written;

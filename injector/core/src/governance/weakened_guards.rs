@@ -72,7 +72,7 @@ fn weakened_windows(old: &[Window], new: &[Window]) -> Option<String> {
 /// texts, as the policy does.
 fn is_within(new: &Window, old: &Window) -> bool {
     let ends_next_day = |window: &Window| window.to <= window.from;
-    let end_times = match (ends_next_day(new), ends_next_day(old)) {
+    let ends_within = match (ends_next_day(new), ends_next_day(old)) {
         (true, false) => false,
         (false, true) => true,
         _ => new.to <= old.to,
@@ -80,7 +80,7 @@ fn is_within(new: &Window, old: &Window) -> bool {
     new.time_zone == old.time_zone
         && new.days.iter().all(|day| old.days.contains(day))
         && new.from >= old.from
-        && end_times
+        && ends_within
 }
 
 /// Returns how a change weakens a hold. A hold that is over guards nothing. Protecting a hold takes the same right as

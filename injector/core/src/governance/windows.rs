@@ -119,7 +119,7 @@ impl Windows {
         self.0.iter().any(|window| window.is_open(time))
     }
 
-    /// Returns the first moment from `at` on when one of the windows is open; `None` if there is none within two
+    /// Returns the first moment from `time` on when one of the windows is open; `None` if there is none within two
     /// months.
     pub fn next_opening(&self, time: Timestamp) -> Option<Opening> {
         let openings = self.0.iter().filter_map(|window| Some((window.next_opening(time)?, window)));
@@ -128,7 +128,7 @@ impl Windows {
     }
 }
 
-/// Returns the first moment from `at` on when all lists are open. Returns `None` if there is none within two months, or
+/// Returns the first moment from `time` on when all lists are open. Returns `None` if there is none within two months, or
 /// if the lists open in turns too often before.
 pub fn next_common_opening(lists: &[Windows], time: Timestamp) -> Option<Opening> {
     let horizon = time.checked_add(OPENING_SEARCH_PERIOD).ok()?;
@@ -188,7 +188,7 @@ impl UsableWindow {
         began_today || began_yesterday
     }
 
-    /// Returns the next moment from `at` on when the window is open. Between two clock changes, a window opens only at
+    /// Returns the next moment from `time` on when the window is open. Between two clock changes, a window opens only at
     /// its own times; otherwise, a clock change opens it.
     fn next_opening(&self, time: Timestamp) -> Option<Timestamp> {
         let horizon = time.checked_add(OPENING_SEARCH_PERIOD).ok()?;

@@ -87,7 +87,7 @@ fn judge_and_advance(
     }
     let harmed = effects.is_some();
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
-    let is_waiting = match effects {
+    let wait = match effects {
         None if !is_restarting => unproven_wait(&transfer, tally, evidence, observation),
         effects => effects,
     };
@@ -99,7 +99,7 @@ fn judge_and_advance(
         let effects = effects.reconcile_by(recheck_at).reconcile_by(evidence.ripens(watch_seconds, now.steady));
         return (Rollout::Forward(transfer), effects);
     }
-    if let Some(mut effects) = is_waiting {
+    if let Some(mut effects) = wait {
         let deadline = evidence.deadline(tally.proven, seconds(observation.spec.progress_deadline_seconds), now.steady);
         if !effects.continuation.is_held() {
             if now.steady >= deadline {

@@ -210,8 +210,8 @@ impl Thresholds {
         next
     }
 
-    /// Returns the thresholds that give the target to one more pod of the selector that `judges` accepts. Pods before
-    /// this pod in the order get the target with it. The choice falls on the pod with the fewest Ready pods before it.
+    /// Returns the thresholds that give the target to one more pod of the selector that `is_judge` accepts, and to all
+    /// pods before this pod in the order. The choice falls on the pod with the fewest Ready pods before it.
     pub(super) fn with_judge(
         &self,
         pods: &[Subject],

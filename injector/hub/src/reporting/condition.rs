@@ -51,7 +51,7 @@ fn shows_failures(shown: &Report, condition: &Report) -> bool {
     })
 }
 
-/// Turns the report that the agent made at `at` into the condition of its pod; `None` if the agent knows more than this
+/// Turns the report that the agent made at `report_second` into the condition of its pod; `None` if the agent knows more than this
 /// replica.
 pub(super) fn judge(
     pod: &PodState,

@@ -43,7 +43,7 @@ impl FailingNamespaces {
         Some(NamespacePause { failing_since: outage.first_failure, next_check })
     }
 
-    /// Records the beginning of a write, which is over at `end`. After failures no other write of its namespace begins
+    /// Records the beginning of a write that ends by `pause_end`. After failures no other write of its namespace begins
     /// until then.
     pub(super) fn record_start(&mut self, namespace: &str, pause_end: Instant) {
         if let Some(outage) = self.0.get_mut(namespace) {

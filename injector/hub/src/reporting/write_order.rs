@@ -77,7 +77,7 @@ pub(super) struct WriteOrder {
 }
 
 impl WriteOrder {
-    /// Makes the pod due at `at`, unless it is due earlier. After a failed attempt, a pod is due only after its delay,
+    /// Makes the pod due at `due_time`, unless it is due earlier. After a failed attempt, a pod is due only after its delay,
     /// whatever is added. Only the first failure of an agent does not wait for the end of a refusal.
     pub(super) fn add(&mut self, write: PendingWrite, due_time: Instant) {
         let (due_time, write) = match self.remove(&write.pod) {

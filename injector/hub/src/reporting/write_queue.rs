@@ -25,7 +25,7 @@ impl WriteQueue {
         self.retry(PendingWrite { failures: 0, since: Some(due_time), ..write }, due_time);
     }
 
-    /// Makes the pod due at `at`, with the failures of earlier attempts.
+    /// Makes the pod due at `due_time`, with the failures of earlier attempts.
     pub(super) fn retry(&self, write: PendingWrite, due_time: Instant) {
         self.order.lock().add(write, due_time);
         self.added.notify_one();

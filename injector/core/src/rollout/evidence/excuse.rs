@@ -18,6 +18,13 @@ const REMOVAL_WINDOW: Millis = 10_000;
 /// once.
 const RECOVERY_TIME: Millis = 2_500;
 
+/// The pods of a node that judge the target.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodePods {
+    judges: u32,
+    harmed: u32,
+}
+
 impl Evidence {
     /// Forgets one short unreadiness of each pod. For example, all pods of a node are unready for a moment when its
     /// kubelet restarts. Harm to other pods stays as long as there is harm to compare it with.
@@ -51,13 +58,14 @@ impl Evidence {
             return;
         };
         let pods: HashMap<&PodUid, &Subject> = observation.pods.iter().map(|pod| (&pod.uid, pod)).collect();
-        let mut nodes: HashMap<Option<&str>, (u32, u32)> = HashMap::new();
+        let mut nodes: HashMap<Option<&str>, NodePods> = HashMap::new();
         for pod in observation.pods {
             let history = self.pods.get(&pod.uid);
             let is_judge = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
             if let Some(history) = history.filter(is_judge) {
-                let (is_judge, harmed) = nodes.entry(pod.node.as_deref()).or_default();
-                (*is_judge, *harmed) = (*is_judge + 1, *harmed + u32::from(history.role.is_harmed()));
+                let node = nodes.entry(pod.node.as_deref()).or_default();
+                node.judges += 1;
+                node.harmed += u32::from(history.role.is_harmed());
             }
         }
         for harm in trial.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.is_excusable()) {
@@ -67,10 +75,10 @@ impl Evidence {
                 None => is_recent && harm.kind == HarmKind::Unready,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };
-            let (is_judge, harmed) = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
+            let NodePods { judges, harmed } = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
             let delay = harm.comparison_time() - harm.at;
             let others = harm.node.as_ref().filter(|_| harm.assigned).and_then(|node| observation.neighbours.get(node));
-            let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, delay, harmed, is_judge));
+            let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, delay, harmed, judges));
             let history = self.pods.get(&harm.uid);
             // A pod that has not been ready since the API ordered a restart is not unready because of its node.
             let with_agent = history.filter(|history| history.starts_until.is_none());
