@@ -102,10 +102,11 @@ impl Answer {
             let encoded = BASE64_STANDARD.encode(hidden);
             ensure!(!all.contains(hidden) && !all.contains(&encoded[..12]), "{hidden} is disclosed: {all}");
         }
-        for digest in ["sha256", "hmac"] {
-            ensure!(!all.contains(digest), "a digest is disclosed: {all}");
-        }
+        ensure!(!all.contains("hmac"), "the digest of a Secret is disclosed: {all}");
         collect(&response, &mut texts);
+        // The path of a mounted part has the digest of a ConfigMap, and of a Secret none.
+        let is_known = |text: &&String| !text.contains("sha256") || text.starts_with("/run/nudge/bootstrap/shop/");
+        ensure!(texts.iter().all(|text| is_known(&text)), "a digest is disclosed: {all}");
         Ok(Self { allowed: response["allowed"] == true, texts })
     }
 
