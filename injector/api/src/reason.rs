@@ -141,7 +141,7 @@ reasons! {
     TextNotTaken Controller false "The text of the config's objects can't be made a version."
     NoText Controller true "The objects of the config have no text, or text that can't become a version."
     TextRead Controller false "The text of the config's objects is a version."
-    Unsettled Controller false "The text of the config's objects has ended several moves; it must stand for a while."
+    Unsettled Controller false "The text of the config's objects is being read, or changes too often; it must stand for a while."
     OtherText Controller false "The object has other text than the current version, and Nudge does not write it."
     Drifted Controller true "Somebody else has changed the published ConfigMap or Secret."
     ChangedByOthers Controller true "Somebody else has changed the published ConfigMap or Secret."

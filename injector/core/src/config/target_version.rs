@@ -1,6 +1,8 @@
 //! The version that becomes the target of a config, or the reason why pods can't be moved to it yet.
 
-use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
+use nudge_api::{
+    ConditionType, Consent, Explanation, Reason, VersionState, VersionedConfig, VersionedConfigStatus, find_condition,
+};
 
 use crate::versions::{Inventory, SealCheck, wanted_version};
 
@@ -36,7 +38,12 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
 
 /// Returns the version that is requested, whether pods can be moved to it or not; or why there is none.
 pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
-    let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
+    let status = config.status.as_ref();
+    let current = status.and_then(|status| status.current_version.as_deref());
+    if config.spec.follows_text() && current.is_none() && status.is_none_or(is_text_unread) {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        return Err(Reason::Unsettled.explained(format!("the text of config {name} is being read")));
+    }
     let wanted = wanted_version(config.requested_version(), current, &inventory.sealed);
     wanted.map(str::to_owned).ok_or_else(|| {
         if let Some(sealed) = inventory.sealed.first() {
@@ -50,6 +57,11 @@ pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -
             )),
         }
     })
+}
+
+/// Returns whether it is not known yet if there is a text.
+fn is_text_unread(status: &VersionedConfigStatus) -> bool {
+    find_condition(&status.conditions, ConditionType::Fetched).is_none()
 }
 
 /// Returns why the version is not authorized: no user who may decide the content of the published ConfigMap has

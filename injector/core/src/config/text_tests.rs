@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nudge_api::{ConfigState, Hold, PartKind, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConfigState, Hold, PartKind, Reason, RolloutStage, VersionedConfigStatus};
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::decide_tests::{Fixture, at};
@@ -54,6 +54,17 @@ fn a_text_lasts_over_decisions_until_a_version_is_named() {
     let status = fixture.step().status;
     assert_eq!((status.current_version.as_deref(), status.internal.text), (Some("1"), None));
     assert!(status.conditions.iter().all(|condition| condition.type_ != "Fetched"));
+}
+
+#[test]
+fn until_the_text_is_read_no_version_is_wanted() {
+    let mut fixture = Fixture::new(None).with("1");
+    fixture.config.spec.objects = vec![PartKind::ConfigMap];
+    let status = fixture.step().status;
+    assert_eq!((status.current_version.as_deref(), fixture.ready().1.as_str()), (None, "Unsettled"));
+    let missing = Reason::NoText.explained("ConfigMap shop does not exist");
+    fixture.config.status = Some(record_text(&fixture.config, Err(&missing), &at(fixture.now)).0);
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("1"), "the first version, as without objects");
 }
 
 #[test]
