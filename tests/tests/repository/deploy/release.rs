@@ -71,15 +71,15 @@ fn an_image_of_two_architectures_is_the_same_in_every_folder() -> Result<()> {
     Ok(())
 }
 
-/// With a cargo that copies what is there: `deploy/images/build` takes what is static, and nothing else.
+/// With a cargo that copies what is there: `deploy/images/build` takes what is static, starts and is small enough.
 #[test]
-fn what_is_released_is_static() -> Result<()> {
+fn what_is_released_is_static_starts_and_is_small() -> Result<()> {
     if tools::find("cc")?.is_none() || tools::find("readelf")?.is_none() {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("main.c"), "int main(void) { return 0; }")?;
+    fs::write(at("main.c"), "int main(void) { return CODE; }")?;
     let cargo = r#"#!/bin/sh
         while [ "$1" != --target ]; do shift; done
         mkdir -p "$CARGO_TARGET_DIR/$2/release"
@@ -88,14 +88,25 @@ fn what_is_released_is_static() -> Result<()> {
     fs::set_permissions(at("cargo"), fs::Permissions::from_mode(0o755))?;
     let search = env::var_os("PATH").unwrap_or_default();
     let search = env::join_paths(iter::once(folder.path().to_owned()).chain(env::split_paths(&search)))?;
-    for (flag, is) in [("-static", true), ("-pie", false)] {
-        run(Command::new("cc").arg(flag).arg(at("main.c")).arg("-o").arg(at("program")))?;
+    for (flags, bytes, fault) in [
+        (["-static", "-DCODE=0"], 0, None),
+        (["-pie", "-DCODE=0"], 0, Some("nudge-agent is not static")),
+        (["-static", "-DCODE=1"], 0, Some("nudge-agent does not start")),
+        (["-static", "-DCODE=0"], 5_242_881, Some("nudge-agent has 5242881 bytes")),
+    ] {
+        let program = at("program");
+        run(Command::new("cc").args(flags).arg(at("main.c")).arg("-o").arg(&program))?;
+        if bytes > 0 && cfg!(target_arch = "x86_64") {
+            fs::OpenOptions::new().write(true).open(&program)?.set_len(bytes)?;
+        } else if bytes > 0 {
+            continue;
+        }
         let mut build = Command::new(repository().join("deploy/images/build"));
-        build.arg(at("out")).env("PATH", &search).env("PROGRAM", at("program")).env("CARGO_TARGET_DIR", at("target"));
+        build.arg(at("out")).env("PATH", &search).env("PROGRAM", &program).env("CARGO_TARGET_DIR", at("target"));
         let finished = Finished::of(&mut build)?;
         // 3 says that the capability can't be set here.
-        ensure!(matches!(finished.code, Some(0 | 3)) == is, "{flag}: {finished:?}");
-        ensure!(finished.stderr.contains("build: nudge-agent is not static") != is, "{flag}: {finished:?}");
+        assert_eq!(matches!(finished.code, Some(0 | 3)), fault.is_none(), "{flags:?}: {finished:?}");
+        ensure!(finished.stderr.contains(fault.unwrap_or_default()), "{flags:?}: {finished:?}");
     }
     Ok(())
 }
