@@ -48,6 +48,7 @@ const LANES: usize = 4;
 const BESIDE: &[Scenario] = &[
     ("memory", |suite| Box::pin(memory::run(suite))),
     ("weather", |suite| Box::pin(weather::run(suite))),
+    ("tour", |suite| Box::pin(tour::run(suite))),
     ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),
     ("guarded", |suite| Box::pin(guarded::run(suite))),
     // For minutes, if it is asked to.
@@ -56,7 +57,6 @@ const BESIDE: &[Scenario] = &[
     ("exposure", |suite| Box::pin(exposure::run(suite))),
     ("mounted", |suite| Box::pin(mounted::run(suite))),
     ("edits", |suite| Box::pin(edits::run(suite))),
-    ("tour", |suite| Box::pin(tour::run(suite))),
     ("in_place", |suite| Box::pin(in_place::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),
     ("resized", |suite| Box::pin(resized::run(suite))),

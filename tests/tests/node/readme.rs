@@ -9,7 +9,7 @@ use crate::place::repository;
 /// Returns the lines of the blocks for shells below a heading of README, up to the next heading, as they stand there.
 pub(crate) fn commands(heading: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(repository().join("README.md"))?;
-    let start = format!("### {heading}\n");
+    let start = format!("# {heading}\n");
     let (_, section) = text.split_once(&start).with_context(|| format!("README has no heading {heading}"))?;
     let section = section.split("\n#").next().unwrap_or_default();
     let blocks = section.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());

@@ -10,7 +10,8 @@ use nudge_tests::Finished;
 
 /// Blocks of commands that tests run as they stand: the page, the heading above them, and the file of the test with a
 /// part of it. All others have `not-run` behind the language, which says so to the reader of the source.
-const RUN: [(&str, &str, &str, &str); 7] = [
+const RUN: [(&str, &str, &str, &str); 8] = [
+    ("README.md", "Quick start", "tests/tests/node/scenarios/quick_start.rs", "readme::commands(\"Quick start\")"),
     ("README.md", "Try it", ".ci/run", "tests/run"),
     ("README.md", "Install", "tests/tests/node/install.rs", "readme::command(\"Install\""),
     ("README.md", "Enable a namespace", "tests/tests/node/install.rs", "readme::command(\"Enable a namespace\""),

@@ -94,7 +94,7 @@ async fn every_example_is_accepted() -> Result<()> {
     let enforce = ("pod-security.kubernetes.io/enforce", "restricted");
     let space = cluster.space_with("examples", &[enforce]).await?;
     let place = ["--warnings-as-errors", "--namespace", space.name.as_str()];
-    for name in ["shop", "web"].into_iter().chain(EXAMPLES.map(|(name, _)| name)) {
+    for name in ["shop", "web", "game"].into_iter().chain(EXAMPLES.map(|(name, _)| name)) {
         let text = manifest(name)?;
         for way in [["apply", "--server-side", "--dry-run=server"].as_slice(), &["apply", "--server-side"]] {
             // Until the server's schemas have the new kind, kubectl looks for it in ways that old servers warn of.
