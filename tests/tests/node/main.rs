@@ -33,7 +33,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::scenarios::{
     attackers, away, certificates, checks, deleted, demo, edited, edits, exposure, failures, fetched, forged, guarded,
     handlers, in_place, jobs, long_restarts, memory, mounted, published_secrets, quick_start, removal, resized,
-    restarts, rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    restarts, rollback, rollout, secrets, starving, takeover, tour, users, volumes, weather, webhooks,
+    workload_restarts,
 };
 use crate::suite::{Run, Shared, Suite};
 
@@ -69,6 +70,7 @@ const BESIDE: &[Scenario] = &[
     ("edited", |suite| Box::pin(edited::run(suite))),
     ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
+    ("volumes", |suite| Box::pin(volumes::run(suite))),
     ("checks", |suite| Box::pin(checks::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),

@@ -266,15 +266,17 @@ fn with_readable_modes(
     mut agent_user: Option<i64>,
 ) -> Result<(Vec<ObjectFiles>, Option<i64>), Unmovable> {
     let group = pod.spec.security_context.as_ref().and_then(|context| context.fs_group);
-    let is_public = |source: &ObjectFiles| {
-        let mut modes = source.items.iter().map(|item| item.mode.unwrap_or(source.mode)).chain([source.mode]);
-        source.kind == ObjectKind::ConfigMap && modes.all(|mode| mode & PUBLIC_READ_BIT != 0)
+    let is_public = |kind: ObjectKind, mode: u32| kind == ObjectKind::ConfigMap && mode & PUBLIC_READ_BIT != 0;
+    let is_all_public = |source: &ObjectFiles| {
+        let mut modes = source.items.iter().filter_map(|item| item.mode).chain([source.mode]);
+        modes.all(|mode| is_public(source.kind, mode))
     };
     // Processes that begin as root, or get the group only from the pod, may continue as another user.
     let with_group: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT | GROUP_READ_BITS;
     let unchanged: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT;
-    let adapt = if sources.iter().all(is_public) {
-        if group.is_some() { with_group } else { unchanged }
+    let public = if group.is_some() { with_group } else { unchanged };
+    let private = if sources.iter().all(is_all_public) {
+        public
     } else {
         // Root reads every file.
         let users: BTreeSet<Option<i64>> = readers
@@ -294,6 +296,7 @@ fn with_readable_modes(
         }
     };
     for source in &mut sources {
+        let adapt = |mode: u32| if is_public(source.kind, mode) { public(mode) } else { private(mode) };
         source.mode = adapt(source.mode);
         for mode in source.items.iter_mut().filter_map(|item| item.mode.as_mut()) {
             *mode = adapt(*mode);

@@ -12,14 +12,13 @@ use nudge_tests::{eventually, tools};
 use serde_json::{Value, json};
 
 use super::exposure::{nudge, ready, wait_for_status};
+use super::mounted::SERVER;
 use crate::install;
 use crate::objects::{deployment, list, opted_in, shell};
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
 use crate::suite::Suite;
 
 const PODS: usize = 3;
-/// The first server with native sidecars (KEP-753).
-const SERVER: u32 = 29;
 
 /// Says what it reads, at its start and when it is notified. It ends if the text is bad.
 const APP: &str = r#"

@@ -33,6 +33,7 @@ pub(crate) mod starving;
 pub(crate) mod takeover;
 pub(crate) mod tour;
 pub(crate) mod users;
+pub(crate) mod volumes;
 pub(crate) mod weather;
 pub(crate) mod webhooks;
 pub(crate) mod workload_restarts;

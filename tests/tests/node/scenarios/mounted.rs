@@ -19,7 +19,7 @@ use crate::suite::Suite;
 
 const PODS: usize = 3;
 /// The first server with native sidecars (KEP-753).
-const SERVER: u32 = 29;
+pub(super) const SERVER: u32 = 29;
 
 /// Says what it reads, at its start and when it is notified.
 const APP: &str = r#"

@@ -121,8 +121,8 @@ fn items_modes_parts_and_places_below_stay_what_they_are() {
     let source = &kept[0].sources[0];
     assert!(source.optional);
     let items: Vec<_> = source.items.iter().map(|item| (item.key.as_str(), &*item.path, item.mode)).collect();
-    // Not everybody may read one of them, so they are the container's user's alone.
-    assert_eq!((items, source.mode), (vec![("a", "conf.d/a", Some(0o400)), ("b", "b", None)], 0o600));
+    // What not everybody may read is the container's user's alone.
+    assert_eq!((items, source.mode), (vec![("a", "conf.d/a", Some(0o400)), ("b", "b", None)], 0o644));
     assert_eq!(injected["spec"]["initContainers"][0]["securityContext"]["runAsUser"], 7);
 }
 
