@@ -15,9 +15,9 @@ use super::refusal::InjectionRefusal;
 use super::request::{PodRequest, check_unknown_keys, gate_warning, resolve_configs};
 use super::resources::{agent_resources, files_room};
 use super::settings::InjectionSettings;
-use super::stale_reads;
 use super::start_gate::Gate;
 use super::targets::{RunAsUser, Targets};
+use super::uptake_warnings;
 use super::user_pod::UserPod;
 
 /// The maximum number of warnings: the API server passes on 4096 characters of them.
@@ -65,7 +65,7 @@ pub fn inject(
     let (resources, resource_warnings) =
         agent_resources(&pod, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
     warnings.extend(resource_warnings);
-    warnings.extend(stale_reads::warnings(&pod, request, &targets, &configs, &moved));
+    warnings.extend(uptake_warnings::warnings(&pod, request, &targets, &configs, &moved, facts));
     let mount_path = request.mount_path.as_deref();
     warnings.extend(mountpoints::check(&pod, &targets.members, mount_path)?);
     let volumes = Volumes::of(&configs, files, &moved, !request.variables.is_empty(), facts);

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | How does a pod opt in, and what may its annotations say? Which configs does it get? | `request` |
 //! | Which containers get variables, which are notified, and by which user? | `targets` |
+//! | How does each container take a version of each config? | `uptake` |
 //! | How much CPU and memory does the agent get? | `resources` |
 //! | What is added to the pod, and how is an injected pod injected again? | `patch` |
 //!
@@ -25,18 +26,19 @@ mod refusal;
 mod request;
 mod resources;
 mod settings;
-mod stale_reads;
 mod start_gate;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod uptake;
+mod uptake_warnings;
 mod user_pod;
 mod volume_objects;
 
 pub use facts::{Features, InjectionFacts, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};
 pub use refusal::InjectionRefusal;
-pub use request::{PodRequest, annotations, is_updated_by_rollout, opts_in, read};
-pub(crate) use request::{UpdateWay, parse_way};
+pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_way};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};
+pub use uptake::{ContainerReads, ContainerUptake, PodReads, ReadPath, RestartCause, Uptake};
 pub use volume_objects::{VolumeObject, objects as objects_of_volume};

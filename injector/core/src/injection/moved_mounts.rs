@@ -223,7 +223,7 @@ fn objects_of(
 }
 
 /// Returns whether the object of the config's name and of this kind belongs to the config.
-fn owns(config: &ConfigName, kind: PartKind, facts: &InjectionFacts) -> bool {
+pub(super) fn owns(config: &ConfigName, kind: PartKind, facts: &InjectionFacts) -> bool {
     match facts.configs.get(config) {
         Some(resolved) => resolved.objects.contains(&kind),
         None => {

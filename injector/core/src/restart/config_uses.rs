@@ -8,12 +8,11 @@ use nudge_api::PartKind;
 use nudge_protocol::Notify;
 use serde_json::json;
 
-use super::annotations::{annotation, is_never_restarted};
+use super::annotations::is_never_restarted;
 use super::holding_objects::HoldingObjects;
 use super::probes::long_running_containers;
 use crate::injection;
-use crate::injection::annotations::{NOTIFY, VARIABLES, WEBHOOK};
-use crate::injection::{UpdateWay, is_updated_by_rollout, parse_way};
+use crate::injection::{UpdateWay, is_updated_by_rollout, stated_way};
 use crate::pods::references;
 
 /// The configs that the pods of a template take only at their start.
@@ -77,30 +76,17 @@ pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
     !restart_uses(meta, spec).names().is_empty()
 }
 
-/// Returns how a container takes another version, as the annotations of its pod say; `None` if they do not say it.
-fn update_way(meta: &ObjectMeta, container: &Container) -> Option<Result<UpdateWay, String>> {
-    let container_annotation = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
-    // A container with a webhook is notified by it, and a container with variables from a config is restarted in place.
-    if container_annotation(WEBHOOK).is_some() {
-        return Some(Ok(UpdateWay::Agent(Notify::Webhook)));
-    }
-    if container_annotation(VARIABLES).is_some() {
-        return Some(Ok(UpdateWay::Agent(Notify::InPlace)));
-    }
-    container_annotation(NOTIFY).or_else(|| annotation(meta, NOTIFY)).map(parse_way)
-}
-
 /// Returns a spec with only the long-running containers about which no annotation says how they take another version.
 fn without_notified_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
     let containers =
-        long_running_containers(spec).into_iter().filter(|container| update_way(meta, container).is_none());
+        long_running_containers(spec).into_iter().filter(|container| stated_way(meta, &container.name).is_none());
     PodSpec { containers: containers.cloned().collect(), ..PodSpec::default() }
 }
 
 /// Returns the spec without the containers that are left alone (`notify: none`), and without the volumes that only
 /// these mount.
 fn without_ignored_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let is_ignored = |container: &Container| update_way(meta, container) == Some(Ok(UpdateWay::Agent(Notify::None)));
+    let is_ignored = |container: &Container| stated_way(meta, &container.name) == Some(UpdateWay::Agent(Notify::None));
     let (ignored, others): (Vec<&Container>, Vec<&Container>) =
         spec.init_containers.iter().flatten().chain(&spec.containers).partition(|container| is_ignored(container));
     let by_ignored = mounted_volumes(ignored);

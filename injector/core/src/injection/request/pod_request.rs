@@ -218,8 +218,12 @@ impl AnnotationReader<'_> {
     fn read_container_annotations(&self, request: &mut PodRequest) -> Result<(), InjectionRefusal> {
         for (annotation, text) in &self.pod.annotations {
             if let Some(name) = of_container(annotation, names::NOTIFY) {
-                self.check_notified(annotation, name)?;
                 let way = parse_way(text).map_err(|allowed| InjectionRefusal::value(annotation, text, allowed))?;
+                if way == UpdateWay::Agent(Notify::None) {
+                    self.member(annotation, name)?;
+                } else {
+                    self.check_notified(annotation, name)?;
+                }
                 let notify = request.take_way(annotation, way);
                 request.notify_of.insert(name.to_owned(), notify);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {

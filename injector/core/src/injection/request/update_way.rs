@@ -4,14 +4,14 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::Notify;
 
-use super::annotations::{NOTIFY, of_container};
+use super::annotations::{NOTIFY, VARIABLES, WEBHOOK, of_container};
 
 /// The value for pods that take another version only by a rolling update of their workload.
 pub(super) const ROLLOUT: &str = "rollout";
 
 /// The way for a container to take another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UpdateWay {
+pub enum UpdateWay {
     /// The agent brings the version: by a signal or a webhook, by a restart in place, or not at all.
     Agent(Notify),
     /// A rolling update of the workload brings the version, to all containers of the pod.
@@ -19,7 +19,7 @@ pub(crate) enum UpdateWay {
 }
 
 /// Reads the annotation's value.
-pub(crate) fn parse_way(text: &str) -> Result<UpdateWay, String> {
+pub(super) fn parse_way(text: &str) -> Result<UpdateWay, String> {
     if text == ROLLOUT {
         return Ok(UpdateWay::Rollout);
     }
@@ -31,6 +31,20 @@ pub(crate) fn parse_way(text: &str) -> Result<UpdateWay, String> {
 pub fn is_updated_by_rollout(meta: &ObjectMeta) -> bool {
     let is_notify = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
     meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && is_notify(name))
+}
+
+/// Returns how a container takes another version, as the annotations of its pod say; `None` if they do not say it.
+pub fn stated_way(meta: &ObjectMeta, container: &str) -> Option<UpdateWay> {
+    let annotations = meta.annotations.as_ref()?;
+    let of_container = |base: &str| annotations.get(&format!("{base}.{container}"));
+    // A container with a webhook is notified by it, and a container with variables from a config is restarted in place.
+    if of_container(WEBHOOK).is_some() {
+        return Some(UpdateWay::Agent(Notify::Webhook));
+    }
+    if of_container(VARIABLES).is_some() {
+        return Some(UpdateWay::Agent(Notify::InPlace));
+    }
+    of_container(NOTIFY).or_else(|| annotations.get(NOTIFY)).and_then(|text| parse_way(text).ok())
 }
 
 #[cfg(test)]

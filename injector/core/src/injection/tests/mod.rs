@@ -11,7 +11,7 @@ mod mountpoints;
 mod moved_mounts;
 mod pod_request;
 mod runtimes;
-mod stale;
+mod uptake_warnings;
 
 use k8s_openapi::api::core::v1::Pod;
 use nudge_api::PartKind;

@@ -190,7 +190,7 @@ fn what_can_not_move_stays_and_a_container_that_is_notified_is_warned_of_why() {
         (
             plain(config_map()),
             foreign,
-            "at /etc/web, whose files the kubelet changes up to a minute after the rollout;",
+            "reads the ConfigMap by a mount that did not move, which is not in its spec.objects",
         ),
     ] {
         let (injected, warnings) = try_with(&notified(pod), &facts).unwrap();
@@ -248,7 +248,7 @@ fn a_container_is_warned_of_a_secret_whose_mount_stays() {
     let mut pod = pod_of(&json!([secret()]), &json!([mount("keys", "/keys")]));
     pod["metadata"]["annotations"]["nudge.dev/notify"] = json!("webhook");
     let (_, warnings) = try_with(&pod, &facts_of_web()).unwrap();
-    let expected = "reads its Secret at /keys, whose files the kubelet changes up to a minute after the rollout (not every container";
+    let expected = "only by a restart: it reads the Secret by a mount that did not move (not every container";
     assert!(warnings.join("\n").contains(expected), "{warnings:?}");
 }
 

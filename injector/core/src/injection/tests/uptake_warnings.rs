@@ -1,4 +1,4 @@
-//! Containers that are notified of a version while they still read values of the version before.
+//! Warnings about containers that do not take a version while they run.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn warnings(annotations: &Value, container: &Value, volumes: &Value) -> String {
 }
 
 #[test]
-fn a_container_that_is_notified_before_its_files_or_variables_change_is_warned_of() {
+fn a_container_that_is_notified_and_reads_an_object_of_that_name_is_warned_of() {
     let volumes = json!([
         {"name": "shop", "configMap": {"name": "shop"}},
         {"name": "both", "projected": {"sources": [{"secret": {"name": "x"}}, {"configMap": {"name": "shop"}}]}},
@@ -22,9 +22,9 @@ fn a_container_that_is_notified_before_its_files_or_variables_change_is_warned_o
     let sub = json!({"volumeMounts": [{"name": "shop", "mountPath": "/etc/shop.conf", "subPath": "shop.conf"}]});
     let from = json!({"envFrom": [{"configMapRef": {"name": "shop"}}]});
     let key = json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "shop", "key": "a"}}}]});
-    let minute = "at /etc/shop, whose files the kubelet changes up to a minute after";
-    let never = "at /etc/shop.conf by subPath, where the file never changes while the container runs";
-    let variables = "by variables, which never change while the container runs";
+    let minute = "the ConfigMap by a mount that did not move, which is not in its spec.objects";
+    let never = "the ConfigMap by subPath, which is not in its spec.objects";
+    let variables = "the ConfigMap by variables, which is not in its spec.objects";
     for (annotations, container, expected) in [
         (json!({"notify": "SIGHUP"}), mounts("shop"), Some(minute)),
         (json!({"notify": "webhook"}), mounts("shop"), Some(minute)),
@@ -53,6 +53,36 @@ fn a_container_that_is_notified_before_its_files_or_variables_change_is_warned_o
 }
 
 #[test]
+fn a_container_that_takes_versions_only_by_a_restart_is_warned_of() {
+    let mut facts = facts();
+    for config in facts.configs.values_mut() {
+        config.objects = vec![PartKind::ConfigMap];
+    }
+    let volumes = json!([{"name": "shop", "configMap": {"name": "shop"}}]);
+    let from = json!([{"configMapRef": {"name": "shop"}}]);
+    let mounts = json!([{"name": "shop", "mountPath": "/etc/shop"}]);
+    let warnings = |annotations: Value, app: Value| {
+        let mut pod = with_spec(&annotations, &json!({"containers": [app], "volumes": volumes}));
+        pod["spec"]["securityContext"] = json!({"runAsUser": 5});
+        try_with(&pod, &facts).unwrap().1.join("\n")
+    };
+    let by_variables = || json!({"name": "app", "image": "app", "envFrom": from});
+    let expected = "container app takes config shop only by a restart: it reads the ConfigMap by variables; set nudge.dev/notify.app: none \
+                    to leave it out";
+    for annotations in [json!({}), json!({"notify": "SIGHUP"}), json!({"notify": "SIGHUP", "ack": "fetched"})] {
+        assert_eq!(warnings(annotations, by_variables()), expected);
+    }
+    for annotations in [json!({"notify": "none"}), json!({"notify": "rollout"})] {
+        assert_eq!(warnings(annotations, by_variables()), "");
+    }
+    // No workload owns the pod.
+    let unmoved = warnings(json!({}), json!({"name": "app", "image": "app", "volumeMounts": mounts}));
+    let expected = "container app takes config shop only by a restart: it reads the ConfigMap by a mount that did not move (no \
+                    workload owns this pod)";
+    assert_eq!(unmoved, expected);
+}
+
+#[test]
 fn the_name_of_a_container_is_shown_shortened() {
     let volumes = json!([{"name": "shop", "configMap": {"name": "shop"}}]);
     let long = json!({"name": "a".repeat(300), "volumeMounts": [{"name": "shop", "mountPath": "/etc/shop"}]});
@@ -72,7 +102,7 @@ fn a_restart_in_place_comes_before_the_published_config_map_changes() {
         try_with(&pod, &facts).unwrap().1.join("\n")
     };
     let warned = warnings(&json!({"notify": "in-place"}));
-    assert!(warned.contains("at /etc/shop, whose files the kubelet changes up to a minute after"), "{warned}");
+    assert!(warned.contains("reads the ConfigMap by a mount that did not move"), "{warned}");
     // The container starts with variables of the version.
     let variables = warnings(&json!({"env.app": "GREETING"}));
     assert!(!variables.contains("is notified of config"), "{variables}");

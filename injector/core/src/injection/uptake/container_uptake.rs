@@ -1,0 +1,127 @@
+//! The way a container takes a version of a config, decided from what it reads.
+
+use std::fmt;
+
+use nudge_api::PartKind;
+use nudge_protocol::{ConfigName, Notify};
+
+use super::pod_reads::{ContainerReads, PodReads, ReadPath};
+use crate::injection::request::UpdateWay;
+
+/// The way a container takes a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uptake {
+    /// The agent notifies the container, after it has swapped the files. For [`Notify::InPlace`], it has all containers
+    /// of the pod started again in place.
+    Notified(Notify),
+    /// The container watches its files, and has taken the version when they are swapped. Nobody says that it has read
+    /// them, so this is weak evidence.
+    WatchesFiles,
+    /// Only a new pod brings the version.
+    Restart(RestartCause),
+    /// The container asks the agent's endpoint, or does not use the config: the pod shows nothing that it reads.
+    Asks,
+    /// The container is left alone (`notify: none`): nothing is claimed about it.
+    Itself,
+}
+
+/// The reason why only a new pod brings a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartCause {
+    /// An annotation says so (`notify: rollout`): the agent keeps the version that the pod started with.
+    Annotation,
+    /// The container reads the config in this way, which never changes while it runs.
+    Reads(ReadPath),
+}
+
+/// The way one container takes versions of one config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerUptake<'a> {
+    /// The name of the container.
+    pub container: &'a str,
+    /// The config.
+    pub config: &'a ConfigName,
+    /// The way.
+    pub uptake: Uptake,
+}
+
+impl fmt::Display for RestartCause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation => out.write_str("its pod has notify: rollout"),
+            Self::Reads(path) => write!(out, "it reads {path}"),
+        }
+    }
+}
+
+impl fmt::Display for Uptake {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Notified(Notify::InPlace) => out.write_str("a restart in place"),
+            Self::Notified(notify) => write!(out, "{notify}"),
+            Self::WatchesFiles => out.write_str("its files, which it watches"),
+            Self::Restart(cause) => write!(out, "a restart, because {cause}"),
+            Self::Asks => out.write_str("the agent's endpoint"),
+            Self::Itself => out.write_str("itself (notify: none)"),
+        }
+    }
+}
+
+impl PodReads {
+    /// Returns how each container takes each config: exactly one way for each that reads the config or can ask the
+    /// agent for it, in the order of the pod. `owns` says whether the object of this kind, which has the config's name,
+    /// belongs to the config (`spec.objects`); another object's content is no version.
+    ///
+    /// For a pod that is stored, or an answer of a dry run, the result is exact. For a template, mounts count as moved.
+    pub fn uptakes(&self, owns: impl Fn(&ConfigName, PartKind) -> bool) -> Vec<ContainerUptake<'_>> {
+        let uptake = |reads: &'_ ContainerReads| reads.uptake(|kind| owns(&reads.config, kind));
+        let each = self.containers().iter().filter_map(|reads| {
+            let uptake = uptake(reads)?;
+            Some(ContainerUptake { container: &reads.container, config: &reads.config, uptake })
+        });
+        each.collect()
+    }
+
+    /// Returns how the containers take this config, as [`Self::uptakes`] does.
+    pub fn uptakes_of<'a>(
+        &'a self,
+        config: &str,
+        owns: impl Fn(PartKind) -> bool,
+    ) -> impl Iterator<Item = ContainerUptake<'a>> {
+        let of_config = self.containers().iter().filter(move |reads| reads.config.as_str() == config);
+        of_config.filter_map(move |reads| {
+            let uptake = reads.uptake(&owns)?;
+            Some(ContainerUptake { container: &reads.container, config: &reads.config, uptake })
+        })
+    }
+}
+
+impl ContainerReads {
+    /// Returns how the container takes a version; `None` if it does not get the config. `owns` says whether an object of
+    /// this kind belongs to the config.
+    fn uptake(&self, owns: impl Fn(PartKind) -> bool) -> Option<Uptake> {
+        let is_owned = |path: &ReadPath| path.object().is_none_or(&owns);
+        let mut paths = self.paths.iter().copied().filter(is_owned);
+        if !self.has_endpoint && paths.clone().next().is_none() {
+            return None;
+        }
+        match self.way {
+            Some(UpdateWay::Agent(Notify::None)) => return Some(Uptake::Itself),
+            Some(UpdateWay::Rollout) => return Some(Uptake::Restart(RestartCause::Annotation)),
+            _ => {}
+        }
+        let is_in_place = self.way == Some(UpdateWay::Agent(Notify::InPlace));
+        let needs_new_pod = |path: &ReadPath| path.is_fixed() && !(is_in_place && path.is_kept());
+        if let Some(path) = paths.clone().find(needs_new_pod) {
+            return Some(Uptake::Restart(RestartCause::Reads(path)));
+        }
+        let is_running = self.has_endpoint || is_in_place;
+        match self.way {
+            // A container that has ended takes nothing: the one that runs and mounts the same volume does.
+            _ if !is_running => None,
+            Some(UpdateWay::Agent(notify)) => Some(Uptake::Notified(notify)),
+            _ if paths.any(|path| path == ReadPath::KeptFiles) => Some(Uptake::WatchesFiles),
+            _ => Some(Uptake::Asks),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What each container of a pod reads of each config, and what the pod's annotations say about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::PartKind;
+use nudge_protocol::limits::MAX_CONFIGS;
+use nudge_protocol::settings::{SEPARATOR, parse_pair};
+use nudge_protocol::volumes::{self, KeptVolume};
+use nudge_protocol::{ConfigName, ContainerName, Notify, pod as names};
+
+use crate::injection::request::{UpdateWay, is_updated_by_rollout, stated_way};
+use crate::injection::user_pod::{FILES_VOLUME, KEPT_VOLUME_PREFIX, SHARE_VOLUME};
+use crate::injection::volume_objects::objects;
+
+/// The maximum number of pairs of a container and a config that are read of one pod.
+const MAX_PAIRS: usize = 256;
+
+/// A way to read a config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadPath {
+    /// Files that the agent keeps and swaps: a mount that moved, or `nudge.dev/mount-path`.
+    KeptFiles,
+    /// A part of a volume that the agent keeps, mounted by `subPath`.
+    KeptPart,
+    /// A volume that the agent keeps, which only init containers mount that end.
+    KeptAtStart,
+    /// Variables from the object.
+    Variables(PartKind),
+    /// A part of a volume of the object, mounted by `subPath`.
+    ObjectPart(PartKind),
+    /// A volume of the object whose mounts did not move.
+    ObjectFiles(PartKind),
+}
+
+impl ReadPath {
+    /// Returns whether what is read stays the same while the container runs, or is not what the agent serves.
+    pub fn is_fixed(self) -> bool {
+        self != Self::KeptFiles
+    }
+
+    /// Returns whether the agent keeps what is read.
+    pub fn is_kept(self) -> bool {
+        self.object().is_none()
+    }
+
+    /// Returns the kind of the object that is read, unless the agent keeps what is read.
+    pub fn object(self) -> Option<PartKind> {
+        match self {
+            Self::KeptFiles | Self::KeptPart | Self::KeptAtStart => None,
+            Self::Variables(kind) | Self::ObjectPart(kind) | Self::ObjectFiles(kind) => Some(kind),
+        }
+    }
+}
+
+impl fmt::Display for ReadPath {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeptFiles => out.write_str("files that the agent swaps"),
+            Self::KeptPart => out.write_str("a file by subPath"),
+            Self::KeptAtStart => out.write_str("files that only init containers mount"),
+            Self::Variables(kind) => write!(out, "the {kind} by variables"),
+            Self::ObjectPart(kind) => write!(out, "the {kind} by subPath"),
+            Self::ObjectFiles(kind) => write!(out, "the {kind} by a mount that did not move"),
+        }
+    }
+}
+
+/// What one container reads of one config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerReads {
+    /// The name of the container.
+    pub container: Box<str>,
+    /// The config.
+    pub config: ConfigName,
+    /// The way that the annotations of the pod say; `None` if they say nothing about the container.
+    pub way: Option<UpdateWay>,
+    /// Whether the container runs alongside the agent and has its endpoint.
+    pub has_endpoint: bool,
+    /// The ways to read, each once.
+    pub paths: Box<[ReadPath]>,
+}
+
+/// What the containers of a pod read of configs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodReads(Box<[ContainerReads]>);
+
+/// The facts about a pod that [`PodReads`] follow from.
+pub(in crate::injection) struct PodView<'a> {
+    pub(in crate::injection) meta: &'a ObjectMeta,
+    pub(in crate::injection) spec: &'a PodSpec,
+    /// The configs of the pod.
+    pub(in crate::injection) configs: &'a [ConfigName],
+    /// The notification of each container that the agent notifies.
+    pub(in crate::injection) notified: BTreeMap<&'a str, Notify>,
+    /// Returns the agent's volume that a mount of this name uses.
+    pub(in crate::injection) kept_volume: &'a dyn Fn(&str) -> Option<&'a KeptVolume>,
+    /// Returns whether the container has the agent's endpoint.
+    pub(in crate::injection) has_endpoint: &'a dyn Fn(&Container) -> bool,
+    /// Returns whether the container has the agent's files (`nudge.dev/mount-path`).
+    pub(in crate::injection) has_files: &'a dyn Fn(&Container) -> bool,
+    pub(in crate::injection) mounts: UnmovedMounts,
+}
+
+/// The meaning of mounts that the agent does not keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::injection) enum UnmovedMounts {
+    /// The pod is injected, and they stay.
+    Stay,
+    /// The pod is a template, and they move where they can.
+    MayMove,
+}
+
+impl PodReads {
+    /// Returns what the containers of a pod read: of one that has an agent, as it is stored, or of a template that opts
+    /// in, as far as that shows.
+    pub fn of(meta: &ObjectMeta, spec: &PodSpec) -> Self {
+        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let Some(agent) = containers.clone().find(|container| container.name == names::AGENT_CONTAINER) else {
+            return Self::of_template(meta, spec);
+        };
+        let setting = |name: &str| {
+            let variable = agent.env.iter().flatten().find(|variable| variable.name == name);
+            // Kubernetes reads `$$` as `$`.
+            variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default().replace("$$", "$")
+        };
+        let (configs, notify) = (setting(names::env::CONFIGS), setting(names::env::NOTIFY));
+        let configs = configs.split(SEPARATOR).filter_map(|name| ConfigName::new(name.trim()).ok());
+        let configs: BTreeSet<ConfigName> = configs.take(MAX_CONFIGS).collect();
+        let notified: BTreeMap<ContainerName, Notify> =
+            notify.split(SEPARATOR).filter_map(|item| parse_pair(item).ok()).collect();
+        let kept = volumes::read(&setting(names::env::VOLUMES)).unwrap_or_default();
+        let mounts = |container: &Container, volume: &str| {
+            container.volume_mounts.iter().flatten().any(|mount| mount.name == volume)
+        };
+        Self::read(&PodView {
+            meta,
+            spec,
+            configs: &Vec::from_iter(configs),
+            notified: notified.iter().map(|(name, notify)| (name.as_str(), *notify)).collect(),
+            kept_volume: &|name| {
+                let number: usize = name.strip_prefix(KEPT_VOLUME_PREFIX)?.parse().ok()?;
+                kept.get(number.checked_sub(1)?)
+            },
+            has_endpoint: &|container| mounts(container, SHARE_VOLUME),
+            has_files: &|container| mounts(container, FILES_VOLUME),
+            mounts: UnmovedMounts::Stay,
+        })
+    }
+
+    /// Returns what the containers of a template read of the objects that they name.
+    fn of_template(meta: &ObjectMeta, spec: &PodSpec) -> Self {
+        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let configs: BTreeSet<ConfigName> = containers
+            .clone()
+            .flat_map(|container| {
+                let variables = variable_objects(container).map(|(_, name)| name);
+                let mounted = container.volume_mounts.iter().flatten().filter_map(|mount| volume_of(spec, mount));
+                variables.chain(mounted.flat_map(objects).map(|object| object.name)).collect::<Vec<_>>()
+            })
+            .filter_map(|name| ConfigName::new(name).ok())
+            .collect();
+        let notified = containers.clone().filter_map(|container| match stated_way(meta, &container.name)? {
+            UpdateWay::Agent(notify) if notify != Notify::None => Some((container.name.as_str(), notify)),
+            _ => None,
+        });
+        Self::read(&PodView {
+            meta,
+            spec,
+            configs: &Vec::from_iter(configs),
+            notified: notified.collect(),
+            kept_volume: &|_| None,
+            has_endpoint: &|_| true,
+            has_files: &|_| false,
+            mounts: UnmovedMounts::MayMove,
+        })
+    }
+
+    /// Returns what the containers of a pod read.
+    pub(in crate::injection) fn read(view: &PodView<'_>) -> Self {
+        let init = view.spec.init_containers.iter().flatten();
+        let main = view.spec.containers.iter().map(|container| (container, true));
+        let members: Vec<(&Container, bool)> = init
+            .map(|container| (container, container.restart_policy.as_deref() == Some("Always")))
+            .chain(main)
+            .filter(|(container, _)| container.name != names::AGENT_CONTAINER)
+            .collect();
+        let running = members.iter().filter(|(_, runs)| *runs);
+        let mounted_while_running: BTreeSet<&str> = running
+            .flat_map(|(container, _)| container.volume_mounts.iter().flatten())
+            .map(|mount| mount.name.as_str())
+            .collect();
+        let mut pairs = Vec::new();
+        for (container, runs) in members {
+            let way = view.way(&container.name);
+            let has_endpoint = runs && (view.has_endpoint)(container);
+            for config in view.configs {
+                let mut paths: Vec<ReadPath> = variable_objects(container)
+                    .filter(|(_, name)| *name == config.as_str())
+                    .map(|(kind, _)| ReadPath::Variables(kind))
+                    .collect();
+                for mount in container.volume_mounts.iter().flatten() {
+                    let at_start = !runs && !mounted_while_running.contains(mount.name.as_str());
+                    if runs || at_start {
+                        paths.extend(view.mount_paths(mount, config, at_start));
+                    }
+                }
+                if runs && (view.has_files)(container) {
+                    paths.push(ReadPath::KeptFiles);
+                }
+                paths.sort_unstable();
+                paths.dedup();
+                if (has_endpoint || !paths.is_empty()) && pairs.len() < MAX_PAIRS {
+                    let (container, config) = (container.name.as_str().into(), config.clone());
+                    pairs.push(ContainerReads { container, config, way, has_endpoint, paths: paths.into() });
+                }
+            }
+        }
+        Self(pairs.into())
+    }
+
+    /// Returns what each container reads of each config.
+    pub fn containers(&self) -> &[ContainerReads] {
+        &self.0
+    }
+}
+
+impl PodView<'_> {
+    /// Returns how a container takes versions, as far as annotations and the agent's settings say it. One container
+    /// decides for its pod where that is restarted.
+    fn way(&self, container: &str) -> Option<UpdateWay> {
+        let left_alone = UpdateWay::Agent(Notify::None);
+        if stated_way(self.meta, container) == Some(left_alone) {
+            return Some(left_alone);
+        }
+        if is_updated_by_rollout(self.meta) {
+            return Some(UpdateWay::Rollout);
+        }
+        if self.notified.values().any(|notify| *notify == Notify::InPlace) {
+            return Some(UpdateWay::Agent(Notify::InPlace));
+        }
+        self.notified.get(container).copied().map(UpdateWay::Agent)
+    }
+
+    /// Returns how a mount reads a config. `at_start`: only init containers that end mount the volume.
+    fn mount_paths(&self, mount: &VolumeMount, config: &ConfigName, at_start: bool) -> Vec<ReadPath> {
+        let is_part = [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|part| !part.is_empty());
+        if let Some(kept) = (self.kept_volume)(&mount.name) {
+            let is_of_config = kept.sources.iter().any(|source| source.config == *config);
+            let path = match (at_start, is_part) {
+                (true, _) => ReadPath::KeptAtStart,
+                (false, true) => ReadPath::KeptPart,
+                (false, false) => ReadPath::KeptFiles,
+            };
+            return is_of_config.then_some(path).into_iter().collect();
+        }
+        let of_config = volume_of(self.spec, mount).into_iter().flat_map(objects);
+        let of_config = of_config.filter(|object| object.name == config.as_str());
+        let path = |kind: PartKind| match (is_part, self.mounts) {
+            (true, _) => ReadPath::ObjectPart(kind),
+            (false, UnmovedMounts::MayMove) if !at_start => ReadPath::KeptFiles,
+            (false, _) => ReadPath::ObjectFiles(kind),
+        };
+        of_config.map(|object| path(object.kind)).collect()
+    }
+}
+
+fn volume_of<'a>(spec: &'a PodSpec, mount: &VolumeMount) -> Option<&'a Volume> {
+    spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)
+}
+
+/// Returns the objects that a container's variables come from.
+fn variable_objects(container: &Container) -> impl Iterator<Item = (PartKind, &str)> {
+    let whole = container.env_from.iter().flatten().flat_map(|from| {
+        let map = from.config_map_ref.as_ref().map(|map| (PartKind::ConfigMap, map.name.as_str()));
+        map.into_iter().chain(from.secret_ref.as_ref().map(|secret| (PartKind::Secret, secret.name.as_str())))
+    });
+    let single = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()).flat_map(|from| {
+        let map = from.config_map_key_ref.as_ref().map(|key| (PartKind::ConfigMap, key.name.as_str()));
+        map.into_iter().chain(from.secret_key_ref.as_ref().map(|key| (PartKind::Secret, key.name.as_str())))
+    });
+    whole.chain(single)
+}

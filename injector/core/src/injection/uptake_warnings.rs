@@ -1,0 +1,85 @@
+//! The warnings about containers that do not take a version while they run: it reads variables or files that stay the
+//! same, or an object that does not belong to the config.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_protocol::{Ack, ConfigName, env};
+
+use super::facts::InjectionFacts;
+use super::moved_mounts::{MovedMounts, owns};
+use super::refusal::shorten;
+use super::request::PodRequest;
+use super::request::annotations::{MOUNT_PATH, NOTIFY};
+use super::targets::Targets;
+use super::uptake::{ContainerUptake, PodReads, PodView, ReadPath, RestartCause, UnmovedMounts, Uptake};
+use super::user_pod::UserPod;
+use super::volume_objects::objects;
+
+/// Returns a warning for each container that takes versions of a config only by a restart because of what it reads, and
+/// for each that is notified and reads an object of the config's name which is not the config's.
+pub(super) fn warnings(
+    pod: &UserPod,
+    request: &PodRequest,
+    targets: &Targets<'_>,
+    configs: &[ConfigName],
+    moved: &MovedMounts,
+    facts: &InjectionFacts,
+) -> Vec<String> {
+    let reads = pod_reads(pod, request, targets, configs, moved);
+    let by_restart = reads.uptakes(|config, kind| owns(config, kind, facts)).into_iter().filter_map(|uptake| {
+        let Uptake::Restart(RestartCause::Reads(path)) = uptake.uptake else { return None };
+        Some(restart_warning(pod, moved, &uptake, path))
+    });
+    // A container that can read the config in another way is not warned of an object that has only its name.
+    let has_other_way = |container: &str| {
+        request.mount_path.is_some()
+            || request.ack == Some(Ack::Fetched)
+            || request.variables.contains_key(container)
+            || !targets.notified.contains_key(container)
+    };
+    let of_others = reads.uptakes(|_, _| true).into_iter().filter_map(|uptake| {
+        let Uptake::Restart(RestartCause::Reads(path)) = uptake.uptake else { return None };
+        let is_of_others = path.object().is_some_and(|kind| !owns(uptake.config, kind, facts));
+        let (container, config) = (shorten(uptake.container), shorten(uptake.config.as_str()));
+        (is_of_others && !has_other_way(uptake.container)).then(|| {
+            format!(
+                "container {container} is notified of config {config}, but reads {path}, which is not in its spec.objects; let it read {}, or \
+                 files by {MOUNT_PATH}",
+                env::ENDPOINT
+            )
+        })
+    });
+    by_restart.chain(of_others).collect()
+}
+
+fn restart_warning(pod: &UserPod, moved: &MovedMounts, uptake: &ContainerUptake<'_>, path: ReadPath) -> String {
+    let (container, config) = (shorten(uptake.container), shorten(uptake.config.as_str()));
+    let volumes = pod.spec.volumes.iter().flatten();
+    let mut of_config = volumes.filter(|volume| objects(volume).any(|object| object.name == uptake.config.as_str()));
+    let cause = of_config.find_map(|volume| moved.unmoved.iter().find(|(name, _)| *name == volume.name));
+    let remedy = match (path, cause) {
+        (ReadPath::ObjectFiles(_), Some((_, cause))) => format!(" ({cause})"),
+        _ => format!("; set {NOTIFY}.{container}: none to leave it out"),
+    };
+    format!("container {container} takes config {config} only by a restart: it reads {path}{remedy}")
+}
+
+/// Returns what the containers of the pod will read.
+fn pod_reads(
+    pod: &UserPod,
+    request: &PodRequest,
+    targets: &Targets<'_>,
+    configs: &[ConfigName],
+    moved: &MovedMounts,
+) -> PodReads {
+    let is_member = |name: &str| targets.members.iter().any(|member| member.name() == name);
+    PodReads::read(&PodView {
+        meta: &ObjectMeta { annotations: Some(pod.annotations.clone()), ..ObjectMeta::default() },
+        spec: &pod.spec,
+        configs,
+        notified: targets.notified.clone(),
+        kept_volume: &|name| moved.volumes.iter().map(|volume| &volume.kept).find(|kept| kept.volume == name),
+        has_endpoint: &|container| is_member(&container.name),
+        has_files: &|container| request.mount_path.is_some() && is_member(&container.name),
+        mounts: UnmovedMounts::Stay,
+    })
+}
