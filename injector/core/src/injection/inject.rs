@@ -61,9 +61,14 @@ pub fn inject(
     warnings.extend(run_as_user.warnings.iter().cloned());
     let files = files_room(request, &configs, facts);
     let mount_paths: Vec<&str> = [pod::CONTAINER_PATH].into_iter().chain(request.mount_path.as_deref()).collect();
-    let moved = MovedMounts::of(&pod, &targets.members, &configs, facts, run_as_user.uid, &mount_paths);
-    let (resources, resource_warnings) =
-        agent_resources(&pod, request, &settings.agent_defaults, files, moved.room(), &facts.limits)?;
+    let mut moved = MovedMounts::of(&pod, &targets.members, &configs, facts, run_as_user.uid, &mount_paths);
+    let resources_with = |room| agent_resources(&pod, request, &settings.agent_defaults, files, room, &facts.limits);
+    let mut resources = resources_with(moved.room());
+    if resources.is_err() && moved.room().is_some() {
+        moved = moved.without_memory(run_as_user.uid);
+        resources = resources_with(None);
+    }
+    let (resources, resource_warnings) = resources?;
     warnings.extend(resource_warnings);
     warnings.extend(uptake_warnings::warnings(&pod, request, &targets, &configs, &moved, facts));
     let mount_path = request.mount_path.as_deref();

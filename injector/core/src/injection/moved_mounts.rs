@@ -75,6 +75,8 @@ pub(super) enum Unmovable {
     Unreadable,
     /// There are more such volumes, or items in them, than the agent keeps.
     TooMany,
+    /// A LimitRange leaves too little memory for the agent's files.
+    NoMemory,
 }
 
 impl fmt::Display for Unmovable {
@@ -89,6 +91,7 @@ impl fmt::Display for Unmovable {
                 "not every container that mounts it could read the agent's files; set one runAsUser for them, or fsGroup"
             }
             Self::TooMany => "the pod has more such volumes, or items in them, than the agent keeps",
+            Self::NoMemory => "a LimitRange of this namespace leaves the agent too little memory for its files",
         })
     }
 }
@@ -145,6 +148,13 @@ impl MovedMounts {
             }
         }
         moved
+    }
+
+    /// Returns the same mounts, all of which stay. `signalling_user` is the user that signals need.
+    pub(super) fn without_memory(self, signalling_user: Option<i64>) -> Self {
+        let stay = self.volumes.into_iter().map(|moved| (moved.kept.volume, Unmovable::NoMemory));
+        let unmoved = self.unmoved.into_iter().chain(stay).collect();
+        Self { agent_user: signalling_user, unmoved, ..Self::default() }
     }
 
     /// Returns the name of the agent's volume that takes over the mounts of this volume of the pod.

@@ -88,6 +88,23 @@ fn a_mount_moves_and_its_volume_stays() {
 }
 
 #[test]
+fn mounts_stay_if_a_limit_range_leaves_the_agent_too_little_memory() {
+    let mut pod = pod_of(&json!([config_map()]), &json!([mount("conf", "/etc/web")]));
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "10m", "memory": "10Mi"}});
+    let mut facts = facts_of_web();
+    for (max, volume) in [("36Mi", "nudge-files-1"), ("35Mi", "conf")] {
+        facts.limits = serde_json::from_value(json!([{"type": "Container", "max": {"memory": max}}])).unwrap();
+        let (injected, warnings) = try_with(&pod, &facts).unwrap();
+        assert_eq!(mounts_of(&injected)[0]["name"], volume, "{max}");
+        let stays = warnings.iter().any(|warning| warning.contains("leaves the agent too little memory"));
+        assert_eq!(stays, volume == "conf", "{warnings:?}");
+    }
+    facts.limits = serde_json::from_value(json!([{"type": "Container", "max": {"memory": "31Mi"}}])).unwrap();
+    let refused = try_with(&pod, &facts).unwrap_err().to_string();
+    assert!(refused.contains("Nudge's agent has 32Mi"), "{refused}");
+}
+
+#[test]
 fn a_mount_comes_back_when_its_container_is_left_out() {
     let pod = pod_of(&json!([config_map()]), &json!([mount("conf", "/etc/web")]));
     let mut injected = moved(&pod, &facts_of_web());
