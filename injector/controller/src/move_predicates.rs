@@ -26,8 +26,3 @@ pub(super) fn lets_others_pass(config: &VersionedConfig) -> bool {
 pub(super) fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
 }
-
-/// Returns whether the config is being moved, and keeps others waiting.
-pub(super) fn holds_others_up(status: &VersionedConfigStatus) -> bool {
-    status.rollout.stage.is_some() && !status.internal.yields
-}

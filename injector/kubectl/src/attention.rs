@@ -4,6 +4,7 @@
 use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 
+use crate::rights::Right;
 use crate::session::Session;
 
 /// The namespace of Nudge.
@@ -18,22 +19,26 @@ pub(crate) enum AttendedKind {
     Secrets,
     /// ConfigSources, by the role `sources`.
     Sources,
+    /// Workloads that take a version by a restart, by the role `control`.
+    Workloads,
 }
 
 impl AttendedKind {
-    /// Returns the account, and the group and resource that it lists.
-    fn listing(self) -> (&'static str, &'static str, &'static str) {
+    /// Returns the account, and the right that it needs.
+    fn need(self) -> (&'static str, Right) {
+        let list = |group, resource| Right { verb: "list", group, resource };
         match self {
-            Self::Configs => ("nudge-injector", "nudge.dev", "versionedconfigs"),
-            Self::Secrets => ("nudge-injector", "", "secrets"),
-            Self::Sources => ("nudge-sources", "nudge.dev", "configsources"),
+            Self::Configs => ("nudge-injector", list("nudge.dev", "versionedconfigs")),
+            Self::Secrets => ("nudge-injector", list("", "secrets")),
+            Self::Sources => ("nudge-sources", list("nudge.dev", "configsources")),
+            Self::Workloads => ("nudge-injector", Right { verb: "patch", group: "apps", resource: "deployments" }),
         }
     }
 
     /// Returns the command that lets Nudge look at the objects.
     pub(crate) fn way_out(self, namespace: &str) -> String {
         match self {
-            Self::Configs => format!("kubectl nudge enable {namespace}"),
+            Self::Configs | Self::Workloads => format!("kubectl nudge enable {namespace}"),
             Self::Secrets => format!("kubectl nudge enable {namespace} --secrets"),
             Self::Sources => format!(
                 "kubectl create rolebinding nudge-sources -n {namespace} --clusterrole=nudge-sources --serviceaccount={SYSTEM}:nudge-sources"
@@ -45,10 +50,10 @@ impl AttendedKind {
 /// Returns whether Nudge may look at objects of this kind, or `None` if the user may not ask. Asking needs the right to
 /// create LocalSubjectAccessReviews, which an admin of the namespace has, for example.
 pub(crate) async fn may_attend(session: &Session, kind: AttendedKind) -> Option<bool> {
-    let (account, group, resource) = kind.listing();
+    let (account, Right { verb, group, resource }) = kind.need();
     let attributes = ResourceAttributes {
         namespace: Some(session.namespace.clone()),
-        verb: Some("list".to_owned()),
+        verb: Some(verb.to_owned()),
         group: Some(group.to_owned()),
         resource: Some(resource.to_owned()),
         ..ResourceAttributes::default()

@@ -7,6 +7,7 @@
 //! - `output`: tables, progress, and the text of reports
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
 //! - `page`: the page of `kubectl nudge ui`
+//! - `plan`: what a version would do to the pods of a config
 //! - `rollout`: the change of `spec.version`, and the wait for the rollout
 //! - `text`: the text of a config's objects, and the edits of users
 //! - `editor`: the user's editor
@@ -20,10 +21,13 @@ mod commands;
 mod dry_run;
 mod editor;
 mod failure;
+mod manifest;
 mod output;
 mod page;
 mod period;
+mod plan;
 mod reason;
+mod rights;
 mod rollout;
 mod session;
 mod text;

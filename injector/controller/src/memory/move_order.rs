@@ -9,9 +9,8 @@ use std::time::Duration;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
 use nudge_core::keys::ConfigKey;
+use nudge_core::rollout::holds_others_up;
 use parking_lot::Mutex;
-
-use crate::move_predicates::holds_others_up;
 
 /// The configs that may begin to move, and those that wait. Nothing blocks: a config that has to wait comes back into
 /// the queue.

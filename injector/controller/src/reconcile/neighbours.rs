@@ -7,11 +7,10 @@ use nudge_api::VersionedConfig;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, Removal};
-use nudge_core::rollout::{Neighbours, SteadyTime, assigned_version};
+use nudge_core::rollout::{Neighbours, SteadyTime, assigned_version, holds_others_up};
 use nudge_protocol::{ConfigName, VersionName};
 
 use crate::controller::Controller;
-use crate::move_predicates::holds_others_up;
 
 /// Returns whether the pod should serve until it is deleted, so that unreadiness means a fault.
 fn serves(pod: &PodState) -> bool {

@@ -45,8 +45,7 @@ impl GatedVersion<'_> {
     }
 }
 
-/// Returns the version that the config should have, if it needs approvals. The current version, the previous one, and a
-/// version that all pods get at once need none.
+/// Returns the version that the config should have, if it needs approvals.
 pub(super) fn gated_version<'a>(
     aim: &str,
     (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
@@ -55,14 +54,7 @@ pub(super) fn gated_version<'a>(
     now: Now<'_>,
 ) -> Option<GatedVersion<'a>> {
     let Provenance { parts, facts, seals, requesters } = provenance;
-    let is_known =
-        [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
-    let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
-    let needed = approval.filter(|_| !is_known && override_reason(config, aim, now).is_none())?;
-    // Nobody knows who wrote a text, so of two approvers one at least is not its author.
-    let is_text = is_of_text(aim) || config.spec.follows_text();
-    let least = if needed.not_author && is_text { 2 } else { 1 };
-    let needed = Approval { required: needed.required.max(least), ..needed };
+    let (needed, approval_owner) = needed_approval(aim, (config, status), policies, now)?;
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
     let unread = if needed.not_author { unread } else { Vec::new() };
@@ -82,6 +74,24 @@ pub(super) fn gated_version<'a>(
         needed,
         unread,
     })
+}
+
+/// Returns the approval that the version needs, and the owner of the rule. The current version, the previous one, and a
+/// version that all pods get at once need none.
+pub(super) fn needed_approval(
+    aim: &str,
+    (config, status): (&VersionedConfig, &VersionedConfigStatus),
+    policies: &Policies,
+    now: Now<'_>,
+) -> Option<(Approval, RuleOwner)> {
+    let is_known =
+        [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
+    let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
+    let needed = approval.filter(|_| !is_known && override_reason(config, aim, now).is_none())?;
+    // Nobody knows who wrote a text, so of two approvers one at least is not its author.
+    let is_text = is_of_text(aim) || config.spec.follows_text();
+    let least = if needed.not_author && is_text { 2 } else { 1 };
+    Some((Approval { required: needed.required.max(least), ..needed }, approval_owner))
 }
 
 /// Returns why this version should be assigned to all pods at once, if it should. An override that has expired has no

@@ -11,11 +11,13 @@ mod config_faults;
 mod decide;
 #[cfg(test)]
 mod decide_tests;
+mod foreseen_holds;
 #[cfg(test)]
 mod gate_tests;
 mod gated_version;
 mod import;
 mod measurable_condition;
+mod planned_move;
 mod pod_counts;
 mod reduced_status;
 #[cfg(test)]
@@ -30,7 +32,9 @@ pub use approval_status::{ApprovalContext, approval_status};
 pub use config_faults::config_faults;
 pub(crate) use config_faults::name_fault;
 pub use decide::{Decision, Observed, decide};
+pub use foreseen_holds::{VersionCandidate, foreseen_holds};
 pub use gated_version::Provenance;
 pub use import::{importing_status, is_importing};
 pub use measurable_condition::wanted_rehearsal;
+pub use planned_move::PlannedMove;
 pub use reduced_status::{StatusExtent, reduce_status};

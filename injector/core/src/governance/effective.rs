@@ -1,6 +1,7 @@
 //! The rules that hold for a config: its own, and those of the policies of its namespace. The stricter rule counts.
 
 use std::fmt;
+use std::iter::once_with;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -122,11 +123,18 @@ impl<'a> EffectiveRules<'a> {
     /// Returns why no version continues at this time, if none does. Missing approvals are not among the reasons. A
     /// reason that requires somebody to act comes first.
     pub fn block(&self, now: Timestamp) -> Option<Block> {
-        if let Some(explanation) = self.unknown {
-            let explanation = Reason::PoliciesUnknown.explained(format!("no version goes on, because {explanation}"));
-            return Some(Block { why: explanation, until: None });
-        }
-        self.on_hold(now).or_else(|| self.outside_window(now))
+        self.blocks(now).next()
+    }
+
+    /// Returns all reasons why no version continues at this time, but missing approvals.
+    pub fn blocks(&self, now: Timestamp) -> impl Iterator<Item = Block> {
+        let unknown = self.unknown.map(|cause| Block {
+            why: Reason::PoliciesUnknown.explained(format!("no version goes on, because {cause}")),
+            until: None,
+        });
+        let on_hold = once_with(move || self.on_hold(now)).flatten();
+        let outside_window = once_with(move || self.outside_window(now)).flatten();
+        unknown.into_iter().chain(on_hold).chain(outside_window)
     }
 
     /// Returns the hold that ends last.

@@ -96,6 +96,13 @@ pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     if subscribed.is_empty() { containers } else { subscribed }
 }
 
+/// Returns the containers that get the configuration and have no readiness probe: if one of them does not serve, nobody
+/// sees it.
+pub fn unprobed_containers(spec: &PodSpec) -> Vec<&str> {
+    let unprobed = subscribed(spec).into_iter().filter(|container| container.readiness_probe.is_none());
+    unprobed.map(|container| container.name.as_str()).collect()
+}
+
 /// Returns whether the container is a native sidecar, which is started again after any exit.
 pub(super) fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.as_deref() == Some("Always")
@@ -230,5 +237,12 @@ mod tests {
         assert_eq!(slowest(&pod).map(|(seconds, _)| seconds), Some(37));
         let by_hand = json!([{"name": "mesh", "readinessProbe": slow}, {"name": "nudge-agent"}]);
         assert_eq!(slowest(&by_hand).map(|(seconds, _)| seconds), Some(187));
+    }
+
+    #[test]
+    fn a_liveness_probe_says_nothing_about_readiness() {
+        let spec = json!({"containers": [{"name": "app", "readinessProbe": {}}, {"name": "web", "livenessProbe": {}},
+            {"name": "nudge-agent"}]});
+        assert_eq!(unprobed_containers(&serde_json::from_value(spec).unwrap()), ["web"]);
     }
 }

@@ -178,9 +178,8 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
         if workload.digest.as_ref() != Some(digest) {
             let keeps_template =
                 situation.is_return && workload.digest.is_none() && !situation.behind.contains_key(&id);
-            if let Some(owner) = workload.owner.as_ref().filter(|_| !keeps_template) {
-                let message = format!("{id} belongs to {owner}, which writes its template; restart it there");
-                reports.push(ObjectReport::new(Reason::Owned, &id, message));
+            if let Some(report) = workload.owned_report().filter(|_| !keeps_template) {
+                reports.push(report);
             } else if let Some(report) = undo_report(situation, workload, current_mark, digest) {
                 reports.push(report);
             } else if !keeps_template {

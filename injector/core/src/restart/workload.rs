@@ -203,6 +203,18 @@ impl Workload {
         self.last_mark.as_ref().is_some_and(|mark| mark.template != self.template)
     }
 
+    /// Returns a report if another object writes the template, so that Nudge does not restart the workload.
+    pub(super) fn owned_report(&self) -> Option<ObjectReport> {
+        let (id, owner) = (self.id(), self.owner.as_ref()?);
+        let message = format!("{id} belongs to {owner}, which writes its template; restart it there");
+        Some(ObjectReport::new(Reason::Owned, &id, message))
+    }
+
+    /// Returns why the pods of the workload will not be replaced by a restart, as far as that can be foreseen.
+    pub fn foreseen_report(&self) -> Option<ObjectReport> {
+        self.owned_report().or_else(|| Some(self.hold?.report(&self.id())))
+    }
+
     fn new(kind: WorkloadKind, meta: &ObjectMeta, template: &PodTemplateSpec, min_ready: Option<i32>) -> Option<Self> {
         let default = ObjectMeta::default();
         let pod_meta = template.metadata.as_ref().unwrap_or(&default);

@@ -38,12 +38,13 @@ pub use effects::{Continuation, Effects, Transition};
 pub use evidence::Evidence;
 pub use next::next;
 pub use observation::{Neighbours, Observation, PublishAttempt, PublishFailure, Restarts};
-pub use plan::planned_steps;
+pub use plan::{MoveTime, PlannedStep, move_time, planned_at_once, planned_steps};
 pub use release::{
     MAX_RELEASES_BYTES, fit_releases, new_releases, newly_ended_releases, record_release, release_summary,
 };
 pub use same_content::is_same_content;
 pub use state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
+pub use stored::holds_others_up;
 pub use subject::{Subject, pod_number};
 pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};

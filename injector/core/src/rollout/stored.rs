@@ -66,6 +66,11 @@ impl Rollout {
     }
 }
 
+/// Returns whether the config is being moved, and keeps others waiting.
+pub fn holds_others_up(status: &VersionedConfigStatus) -> bool {
+    status.rollout.stage.is_some() && !status.internal.yields
+}
+
 fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> Rollout {
     let failure = status.rollout.failure.clone();
     let base = without_thresholds(base, &status.internal);

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     approve, baseline, create, current, delete, diff, edit, enable, export, follow, get, history, hold, import, inject,
-    push, retry, rollback, set, source, status, ui, use_version, validate, versions,
+    plan, push, retry, rollback, set, source, status, ui, use_version, validate, versions,
 };
 use crate::session::ConnectionOptions;
 
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Push(push::Push),
     /// Check a content by the rules of a config
     Validate(validate::Validate),
+    /// Show what a version would do to pods: the steps, the containers, the time, and what holds it
+    Plan(plan::PlanVersion),
     /// Move pods to a version
     Use(use_version::Use),
     /// Move pods back to the previous version, or to the current one during a rollout

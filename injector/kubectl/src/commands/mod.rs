@@ -18,6 +18,7 @@ pub(crate) mod history;
 pub(crate) mod hold;
 pub(crate) mod import;
 pub(crate) mod inject;
+pub(crate) mod plan;
 pub(crate) mod push;
 pub(crate) mod retry;
 pub(crate) mod rollback;
@@ -72,6 +73,7 @@ async fn run_with(session: &Session, connection: &ConnectionOptions, command: Co
         Command::Disable(command) => enable::disable(session, &command).await,
         Command::Inject(command) => inject::run(session, &command).await,
         Command::Create(command) => create::run(session, &command).await,
+        Command::Plan(command) => plan::run(session, &command).await,
         Command::Use(command) => use_version::run(session, &command).await,
         Command::Rollback(command) => rollback::run(session, &command).await,
         Command::Retry(command) => retry::run(session, &command).await,

@@ -103,7 +103,7 @@ impl fmt::Display for StepReport {
 }
 
 /// Returns how long a step is watched, and why.
-pub(super) fn watch_text(Watch { seconds, reason, weak }: &Watch) -> String {
+pub(crate) fn watch_text(Watch { seconds, reason, weak }: &Watch) -> String {
     let weak = weak.as_ref().map_or_else(String::new, |weak| format!("; weak evidence: {weak}"));
     format!("{seconds} s for each step, because {reason}{weak}")
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nudge_api::{RolloutSpec, VersionedConfig, VersionedConfigStatus};
 use nudge_core::identity::Identity;
 use nudge_core::keys::PodUid;
@@ -78,9 +79,9 @@ impl Plan {
         if made_for.is_some() {
             let subject = |pod: &&&PodState| Subject::of(Arc::new(PodState::clone(pod)), name, identity, true);
             let subjects: Vec<Subject> = movable.iter().filter_map(subject).collect();
-            let steps = planned_steps(&config.spec.rollout, &subjects);
-            // Each movable pod has a subject, because those without one are left out before.
-            self.steps = movable.iter().map(|pod| pod.uid.clone()).zip(steps).collect();
+            for step in planned_steps(&config.spec.rollout, &subjects, Timestamp::now().as_second()) {
+                self.steps.extend(step.pods.into_iter().map(|index| (subjects[index].uid.clone(), step.number)));
+            }
         }
         self.made_for = made_for;
     }

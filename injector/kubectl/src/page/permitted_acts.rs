@@ -1,24 +1,11 @@
 //! The acts that the user may do, as the API server says.
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
-use kube::Api;
-use kube::api::PostParams;
 use nudge_api::{PartKind, VersionedConfig};
 
 use super::act::{Act, Need, PermittedAct};
-use crate::failure::{Failure, doing};
+use crate::failure::Failure;
+use crate::rights::{APPROVALS, Right, has_right};
 use crate::session::Session;
-
-/// A verb on a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Right {
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-}
-
-/// The resource whose objects do not have the name of a config.
-const APPROVALS: &str = "versionapprovals";
 
 impl Need {
     fn rights(self, config: &VersionedConfig) -> Vec<Right> {
@@ -49,7 +36,7 @@ pub(crate) async fn permitted_acts(
         for right in act.needs.iter().flat_map(|need| need.rights(config)) {
             let answer = match answers.iter().find(|(answered, _)| *answered == right) {
                 Some((_, answer)) => *answer,
-                None => review(session, config, right).await?,
+                None => has_right(session, config, right).await?,
             };
             answers.push((right, answer));
             allowed &= answer;
@@ -57,24 +44,6 @@ pub(crate) async fn permitted_acts(
         permitted.push(PermittedAct::new(act, allowed));
     }
     Ok(permitted)
-}
-
-async fn review(session: &Session, config: &VersionedConfig, right: Right) -> Result<bool, Failure> {
-    let Right { verb, group, resource } = right;
-    let attributes = ResourceAttributes {
-        verb: Some(verb.to_owned()),
-        group: Some(group.to_owned()),
-        resource: Some(resource.to_owned()),
-        namespace: config.metadata.namespace.clone(),
-        name: config.metadata.name.clone().filter(|_| resource != APPROVALS),
-        ..ResourceAttributes::default()
-    };
-    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
-    let review = SelfSubjectAccessReview { spec, ..Default::default() };
-    let reviews = Api::<SelfSubjectAccessReview>::all(session.client.clone());
-    let answer = reviews.create(&PostParams::default(), &review).await;
-    let answer = answer.map_err(doing("asking what you may do"))?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 #[cfg(test)]

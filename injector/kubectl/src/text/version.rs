@@ -74,6 +74,28 @@ fn known_version(name: &str, config: &VersionedConfig, content: Content) -> Opti
     digests.find_version(status, &seals).map(str::to_owned)
 }
 
+/// Returns the sealed version with exactly these contents, by kind. `None` if there is none, or if it has a Secret and is
+/// neither current, nor previous, nor asked for.
+pub(crate) async fn find_version(
+    session: &Session,
+    config: &VersionedConfig,
+    text: &BTreeMap<PartKind, Contents>,
+) -> Result<Option<String>, Failure> {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    if !text.contains_key(&PartKind::Secret) {
+        let open = text.get(&PartKind::ConfigMap).cloned().unwrap_or_default();
+        return Ok(known_version(name, config, Content { open, ..Content::default() }));
+    }
+    let Some(status) = &config.status else { return Ok(None) };
+    let known = [status.current_version.as_deref(), status.previous_version.as_deref(), config.requested_version()];
+    for version in known.into_iter().flatten().filter_map(|version| status.version(version)) {
+        if is_version_of(session, version, text).await? {
+            return Ok(Some(version.version.clone()));
+        }
+    }
+    Ok(None)
+}
+
 /// Waits until Nudge has made a version of exactly this text. Returns the version, and the generation of the spec.
 /// `limit` is the user's limit, or zero.
 pub(crate) async fn wait_for_text(

@@ -3,18 +3,14 @@
 use serde_json::Value;
 
 use super::template::TemplateChange;
-use crate::text::yaml_fault;
+use crate::manifest::documents;
 
 /// The kinds that are a list of objects.
 const LIST: &str = "List";
 
 /// Returns the objects of the file with the change. No fault quotes the file.
 pub(super) fn inject_documents(text: &str, change: &TemplateChange) -> Result<Vec<Value>, String> {
-    // Kubernetes reads modes such as 0644 as octal numbers.
-    let options = serde_saphyr::options! {with_snippet: false, legacy_octal_numbers: true};
-    let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
-    let mut objects: Vec<Value> = documents.map_err(|error| yaml_fault(&error))?;
-    objects.retain(|object| !object.is_null());
+    let mut objects = documents(text)?;
     let mut count = 0;
     for object in &mut objects {
         count += inject_object(object, change)?;

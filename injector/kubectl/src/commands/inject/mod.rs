@@ -18,13 +18,12 @@ use self::template::TemplateChange;
 use self::workload::{Workload, read_workload};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, file_message};
+use crate::manifest::read_file;
 use crate::output::{Format, Output, document};
 use crate::session::Session;
 
 /// The ways to notify a container, as the annotation has them.
 const NOTIFY_WAYS: [&str; 7] = ["SIGHUP", "SIGUSR1", "SIGUSR2", "webhook", "in-place", "rollout", "none"];
-/// The maximum size of a file with objects.
-const MAX_FILE_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -94,17 +93,6 @@ pub(crate) fn run_offline(out: &Output, command: &Inject) -> Result<(), Failure>
     let documents = objects.iter().map(|object| document(object, format)).collect::<Result<Vec<_>, _>>()?;
     let separator = if format == Format::Json { "" } else { "---\n" };
     out.print(&documents.join(separator))
-}
-
-fn read_file(path: &std::path::Path) -> std::io::Result<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(MAX_FILE_BYTES).read_to_string(&mut text)?;
-    } else {
-        std::fs::File::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
-    }
-    Ok(text)
 }
 
 pub(crate) async fn run(session: &Session, command: &Inject) -> Result<(), Failure> {

@@ -1,0 +1,139 @@
+//! The reasons that will keep a version from continuing, as far as they can be foreseen from the config and the policies.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Approval, Explanation, Override, Reason, TextStatus, VersionedConfig};
+
+use super::config_faults::config_faults;
+use super::gated_version::{needed_approval, override_reason};
+use crate::governance::{Block, EffectiveRules, Policies, RuleOwner};
+use crate::requester::noted_retry_time;
+use crate::rollout::Now;
+use crate::text::withheld_by_pace;
+
+/// A version that may be asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionCandidate<'a> {
+    /// The name of the version; empty if it has none yet.
+    pub version: &'a str,
+    /// The digest of its content, if it is sealed.
+    pub digest: Option<&'a str>,
+}
+
+/// Returns why the version will not begin or go on, with the time when each reason ends by itself. Approvals that users
+/// have given are not counted.
+pub fn foreseen_holds(
+    config: &VersionedConfig,
+    candidate: VersionCandidate<'_>,
+    policies: &Policies,
+    now: Now<'_>,
+) -> Vec<Block> {
+    let faults = config_faults(
+        config.metadata.name.as_deref().unwrap_or_default(),
+        &config.spec,
+        Override::reader_time(now.time.0),
+    );
+    let mut holds: Vec<Block> = faults.into_iter().map(|why| Block { why, until: None }).collect();
+    if override_reason(config, candidate.version, now).is_some() {
+        return holds;
+    }
+    holds.extend(failure(config, candidate).map(|why| Block { why, until: None }));
+    // The way back waits for nothing, unless everybody who edits the text could ask for it.
+    let status = config.status.clone().unwrap_or_default();
+    let is_return = [&status.current_version, &status.previous_version]
+        .into_iter()
+        .flatten()
+        .any(|version| version == candidate.version);
+    if is_return && !config.spec.follows_text() {
+        return holds;
+    }
+    let approval = needed_approval(candidate.version, (config, &status), policies, now);
+    holds.extend(approval.map(|needed| Block { why: approval_hold(&needed), until: None }));
+    holds.extend(EffectiveRules::of(&config.spec.rollout, policies).blocks(now.time.0));
+    holds.extend(pace(config, candidate.version, now));
+    holds
+}
+
+/// Returns why a version whose content failed is not tried again.
+fn failure(config: &VersionedConfig, candidate: VersionCandidate<'_>) -> Option<Explanation> {
+    let failure = config.status.as_ref()?.rollout.failure.as_ref()?;
+    let is_same = failure.version == candidate.version && Some(failure.digest.as_str()) == candidate.digest;
+    let is_retried = noted_retry_time(config).is_some_and(|retry| failure.retry_time != Some(retry));
+    if !is_same || is_retried {
+        return None;
+    }
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    Some(Reason::Failed.explained(format!(
+        "version {} failed before ({}): {}; kubectl nudge retry {name} tries it again",
+        candidate.version, failure.reason, failure.message
+    )))
+}
+
+fn approval_hold((needed, owner): &(Approval, RuleOwner)) -> Explanation {
+    let Approval { required, not_author, .. } = needed;
+    let users =
+        if *required == 1 { "the approval of 1 user".to_owned() } else { format!("approvals of {required} users") };
+    let others = if *not_author { ", who must not have made or asked for it" } else { "" };
+    Reason::AwaitingApproval.explained(format!("{owner} requires {users}{others} (kubectl nudge approve)"))
+}
+
+/// Returns the wait of a text for its turn, if the config follows its text.
+fn pace(config: &VersionedConfig, version: &str, now: Now<'_>) -> Option<Block> {
+    let mut status = config.status.clone()?;
+    // A text that is already known has stood since then.
+    if status.internal.text.as_ref().is_none_or(|text| text.version != version) {
+        let settle_time = Time(Timestamp::from_second(now.time.0.as_second()).unwrap_or(now.time.0));
+        status.internal.text = Some(TextStatus { version: version.to_owned(), settle_time });
+    }
+    let withheld = withheld_by_pace(config, &status, noted_retry_time(config).as_ref(), now)?;
+    Some(Block { why: withheld.why, until: withheld.ends })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rollout::SteadyTime;
+
+    fn holds(spec: &Value, status: &Value, version: &str) -> Vec<(Reason, String)> {
+        let config = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
+            "spec": spec, "status": status,
+        }));
+        let time = Time("2026-11-28T12:00:00Z".parse().unwrap());
+        let candidate = VersionCandidate { version, digest: Some("sha256:0") };
+        let now = Now { time: &time, steady: SteadyTime(0) };
+        let blocks = foreseen_holds(&config.unwrap(), candidate, &Policies::default(), now);
+        blocks.into_iter().map(|block| (block.why.reason, block.why.message)).collect()
+    }
+
+    fn reasons(spec: &Value, status: &Value, version: &str) -> Vec<Reason> {
+        holds(spec, status, version).into_iter().map(|(reason, _)| reason).collect()
+    }
+
+    #[test]
+    fn all_gates_are_named_and_not_the_first_alone() {
+        let window = json!({"name": "day", "days": ["Mon"], "from": "09:00", "to": "17:00", "timeZone": "UTC"});
+        let rollout = json!({"approval": {"required": 2}, "windows": [window], "hold": {"reason": "the fair"}});
+        let status = json!({"currentVersion": "2", "previousVersion": "1"});
+        let spec = json!({"version": "2", "rollout": rollout});
+        assert_eq!(reasons(&spec, &status, "3"), [Reason::AwaitingApproval, Reason::OnHold, Reason::OutsideWindow]);
+        assert_eq!(reasons(&spec, &status, "1"), [], "the way back waits for nothing");
+        let text = json!({"objects": ["ConfigMap"], "rollout": rollout});
+        assert_eq!(reasons(&text, &status, "1"), [Reason::OnHold, Reason::OutsideWindow], "a text waits for gates");
+        let approval = &holds(&text, &status, "3")[0].1;
+        let expected = "spec.rollout requires approvals of 2 users, who must not have made or asked for it (kubectl nudge approve)";
+        assert_eq!(approval, expected);
+    }
+
+    #[test]
+    fn a_failed_content_and_an_early_text_wait() {
+        let failure = json!({"version": "3", "digest": "sha256:0", "reason": "PodNotReady", "message": "pod web-1"});
+        let release = json!({"version": "3", "startTime": "2026-11-28T11:59:30Z", "outcome": "RolledBack"});
+        let status = json!({"currentVersion": "2", "rollout": {"failure": failure}, "releases": [release]});
+        assert_eq!(reasons(&json!({"version": "2"}), &status, "3"), [Reason::Failed]);
+        assert_eq!(reasons(&json!({"objects": ["ConfigMap"]}), &status, ""), [Reason::Unsettled]);
+        assert_eq!(reasons(&json!({"version": "2"}), &status, "4"), []);
+    }
+}
