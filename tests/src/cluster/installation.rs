@@ -415,18 +415,22 @@ pub async fn injected_pod(space: &TestNamespace, name: &str, configs: &str) -> R
 
 /// Returns the same with more metadata, and with more in the container.
 pub async fn injected_pod_with(space: &TestNamespace, configs: &str, meta: &Value, container: &Value) -> Result<Pod> {
+    let mut app = container.clone();
+    (app["name"], app["image"]) = ("app".into(), "test".into());
+    let agent = json!({"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": configs}]});
+    injected_pod_of(space, meta, &json!({"containers": [agent, app]})).await
+}
+
+/// Creates a pod with this spec, as injection would leave it, and runs it.
+pub async fn injected_pod_of(space: &TestNamespace, meta: &Value, spec: &Value) -> Result<Pod> {
     if space.api::<ServiceAccount>().get_opt("app").await?.is_none() {
         // Another test step may have been faster.
         let _ = space.service_account("app").await;
     }
-    let (mut meta, mut app) = (meta.clone(), container.clone());
+    let (mut meta, mut spec) = (meta.clone(), spec.clone());
     meta["labels"]["nudge.dev/agent"] = "0.1.0".into();
-    (app["name"], app["image"]) = ("app".into(), "test".into());
-    let agent = json!({"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": configs}]});
-    let pod = json!({
-        "metadata": meta,
-        "spec": {"serviceAccountName": "app", "automountServiceAccountToken": false, "containers": [agent, app]},
-    });
+    (spec["serviceAccountName"], spec["automountServiceAccountToken"]) = ("app".into(), false.into());
+    let pod = json!({"metadata": meta, "spec": spec});
     let pod = space.create_object::<Pod>(pod).await?;
     space.run(&pod).await
 }

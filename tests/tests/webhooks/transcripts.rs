@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, ConfigState, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::assigned::pod_number;
-use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod_with};
+use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod_of};
 use nudge_tests::cluster::sources::may_read;
 use nudge_tests::commands::transcript::{Piece, difference, parse, render};
 use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
@@ -231,9 +231,19 @@ impl<'a> Stage<'a> {
         let (_, hash) = set.rsplit_once('-').context("a pod's name")?;
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
         let meta = json!({"name": name, "labels": {"pod-template-hash": hash}, "ownerReferences": [owner]});
+        let env = [("NUDGE_CONFIGS", "game"), ("NUDGE_NOTIFY", "app=SIGHUP")];
+        let env = env.map(|(name, value)| json!({"name": name, "value": value}));
+        let share = json!({"name": "nudge-share", "mountPath": "/run/nudge"});
+        let spec = json!({
+            "containers": [
+                {"name": "nudge-agent", "image": "test", "env": env},
+                {"name": "app", "image": "test", "volumeMounts": [share]},
+            ],
+            "volumes": [{"name": "nudge-share", "emptyDir": {}}],
+        });
         let api = self.space.api::<PodObject>();
         for _ in 0..64 {
-            let pod = injected_pod_with(&self.space, "game", &meta, &json!({})).await?;
+            let pod = injected_pod_of(&self.space, &meta, &spec).await?;
             let number = pod_number(config, pod.metadata.uid.as_deref().unwrap_or_default());
             // A quarter of all numbers for each.
             if usize::try_from(number >> 30)? == place {

@@ -125,7 +125,7 @@ fn verdict(
     refuse(
         Reason::NotAwaited,
         format!(
-            "version {version} waits for no approvals now; this one counts when spec.version asks for the version and a rule asks for approvals"
+            "version {version} waits for no approvals now; this one counts when the config asks for the version and a rule asks for approvals"
         ),
     )
 }

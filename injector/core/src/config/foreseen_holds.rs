@@ -8,7 +8,7 @@ use super::config_faults::config_faults;
 use super::gated_version::{needed_approval, override_reason};
 use crate::governance::{Block, EffectiveRules, Policies, RuleOwner};
 use crate::requester::noted_retry_time;
-use crate::rollout::Now;
+use crate::rollout::{Now, Subject, holds_first};
 use crate::text::withheld_by_pace;
 
 /// A version that may be asked for.
@@ -25,6 +25,7 @@ pub struct VersionCandidate<'a> {
 pub fn foreseen_holds(
     config: &VersionedConfig,
     candidate: VersionCandidate<'_>,
+    pods: &[Subject],
     policies: &Policies,
     now: Now<'_>,
 ) -> Vec<Block> {
@@ -51,6 +52,9 @@ pub fn foreseen_holds(
     holds.extend(approval.map(|needed| Block { why: approval_hold(&needed), until: None }));
     holds.extend(EffectiveRules::of(&config.spec.rollout, policies).blocks(now.time.0));
     holds.extend(pace(config, candidate.version, now));
+    if status.current_version.is_none() && pods.iter().all(|pod| pod.runs.is_none()) {
+        holds.retain(|block| holds_first(block.why.reason));
+    }
     holds
 }
 
@@ -62,10 +66,11 @@ fn failure(config: &VersionedConfig, candidate: VersionCandidate<'_>) -> Option<
     if !is_same || is_retried {
         return None;
     }
-    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let (name, version) = (config.metadata.name.as_deref().unwrap_or_default(), candidate.version);
+    let command = if config.spec.follows_text() { format!("retry {name}") } else { format!("use {name} {version}") };
     Some(Reason::Failed.explained(format!(
-        "version {} failed before ({}): {}; kubectl nudge retry {name} tries it again",
-        candidate.version, failure.reason, failure.message
+        "version {version} failed before ({}): {}; kubectl nudge {command} tries it again",
+        failure.reason, failure.message
     )))
 }
 
@@ -104,7 +109,7 @@ mod tests {
         let time = Time("2026-11-28T12:00:00Z".parse().unwrap());
         let candidate = VersionCandidate { version, digest: Some("sha256:0") };
         let now = Now { time: &time, steady: SteadyTime(0) };
-        let blocks = foreseen_holds(&config.unwrap(), candidate, &Policies::default(), now);
+        let blocks = foreseen_holds(&config.unwrap(), candidate, &[], &Policies::default(), now);
         blocks.into_iter().map(|block| (block.why.reason, block.why.message)).collect()
     }
 
@@ -122,6 +127,7 @@ mod tests {
         assert_eq!(reasons(&spec, &status, "1"), [], "the way back waits for nothing");
         let text = json!({"objects": ["ConfigMap"], "rollout": rollout});
         assert_eq!(reasons(&text, &status, "1"), [Reason::OnHold, Reason::OutsideWindow], "a text waits for gates");
+        assert_eq!(reasons(&spec, &json!({}), "1"), [Reason::AwaitingApproval], "the first version breaks nothing");
         let approval = &holds(&text, &status, "3")[0].1;
         let expected = "spec.rollout requires approvals of 2 users, who must not have made or asked for it (kubectl nudge approve)";
         assert_eq!(approval, expected);

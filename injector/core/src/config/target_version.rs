@@ -13,6 +13,7 @@ pub(super) fn target_version(
     secrets_known: bool,
 ) -> Result<String, Explanation> {
     let version = desired_version(config, inventory).and_then(|version| check_possible(config, version, inventory));
+    let version = version.map_err(|explanation| with_text_remedy(config, explanation));
     version.map_err(|explanation| if secrets_known { explanation } else { with_hint(explanation) })
 }
 
@@ -26,6 +27,22 @@ pub(super) fn is_stuck(reason: Reason) -> bool {
             | Reason::InvalidSpec
             | Reason::UnknownTimeZone
     )
+}
+
+/// Adds what to do about a text that can't become a version.
+fn with_text_remedy(config: &VersionedConfig, explanation: Explanation) -> Explanation {
+    let is_of_text = config.spec.follows_text() && config.requested_version().is_some();
+    if is_of_text && matches!(explanation.reason, Reason::VersionInvalid | Reason::Invalid) {
+        let message = format!("{}; {}", explanation.message, text_remedy(config));
+        return Explanation { message, ..explanation };
+    }
+    explanation
+}
+
+/// Returns what to do about the version of a text.
+fn text_remedy(config: &VersionedConfig) -> String {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    format!("correct the text, or make another version current with kubectl nudge use {name} VERSION")
 }
 
 /// Adds to the message that the missing object may be a Secret.
@@ -99,18 +116,29 @@ fn check_possible(config: &VersionedConfig, version: String, inventory: &Invento
             return Err(not_authorized(config, &version));
         }
         return match sealed.state {
-            VersionState::Broken => Err(Reason::VersionIncomplete.explained(format!(
-                "an object of version {version} is gone or was replaced; create it again as it was"
-            ))),
+            VersionState::Broken => {
+                let remedy = if config.spec.follows_text() {
+                    text_remedy(config)
+                } else {
+                    "create it again as it was".to_owned()
+                };
+                let message = format!("an object of version {version} is gone or was replaced; {remedy}");
+                Err(Reason::VersionIncomplete.explained(message))
+            }
             _ => Ok(version),
         };
     }
     Err(match inventory.others.get(&version) {
         Some(seal_check) => not_sealed(&version, seal_check),
-        None => Reason::VersionMissing.explained(format!(
-            "version {version} does not exist; create it, or set spec.version to one of: {}",
-            list_versions(inventory.sealed.iter().map(|sealed| sealed.version.as_str()))
-        )),
+        None => {
+            let versions = list_versions(inventory.sealed.iter().map(|sealed| sealed.version.as_str()));
+            let remedy = if config.spec.follows_text() {
+                text_remedy(config)
+            } else {
+                "create it, or set spec.version to one of".to_owned()
+            };
+            Reason::VersionMissing.explained(format!("version {version} does not exist; {remedy}: {versions}"))
+        }
     })
 }
 

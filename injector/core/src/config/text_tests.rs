@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nudge_api::{ConfigState, Hold, PartKind, Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConfigState, Hold, OnFailure, PartKind, Reason, RolloutStage, VersionedConfigStatus};
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::decide_tests::{Fixture, at};
@@ -31,13 +31,18 @@ fn state(status: &VersionedConfigStatus) -> (&str, Option<&str>, Option<RolloutS
 
 /// A pod that runs this version, and has acknowledged it.
 fn pod(runs: &str) -> Vec<Arc<PodState>> {
+    pod_with(runs, ReportState::Acknowledged)
+}
+
+/// A pod that runs this version, with this report.
+fn pod_with(runs: &str, state: ReportState) -> Vec<Arc<PodState>> {
     let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
     vec![Arc::new(PodState {
         uid: PodUid::new("a").unwrap(),
         readiness: Readiness::Ready,
         containers_ready: true,
         phase: PodPhase::Running,
-        report: Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None }),
+        report: Some(Report { versions, state, reasons: Vec::new(), at: None }),
         ..PodState::default()
     })]
 }
@@ -106,4 +111,30 @@ fn the_text_of_the_previous_version_returns_in_one_write_unless_a_hold_withholds
     assert_eq!(state(&status), ("2", Some("1"), None), "everybody who writes the object could return it");
     fixture.config.spec.rollout.hold = None;
     assert_eq!(state(&fixture.step().status), ("1", Some("2"), Some(RolloutStage::Returning)));
+}
+
+#[test]
+fn who_follows_a_text_is_not_sent_to_spec_version() {
+    let mut missing = fixture();
+    write(&mut missing, "9");
+    missing.step();
+    let expected = "version 9 does not exist; correct the text, or make another version current with kubectl nudge use shop VERSION: 3, 2, 1";
+    assert_eq!(missing.ready().2, expected);
+
+    let mut stopped = fixture();
+    stopped.config.spec.rollout.on_failure = OnFailure::Hold;
+    stopped.pods = pod("1");
+    stopped.step();
+    write(&mut stopped, "2");
+    stopped.now += 60;
+    stopped.step();
+    stopped.pods = pod_with("1", ReportState::Failed(Reason::CheckRefused.explained("app says no")));
+    stopped.now += 1;
+    stopped.step();
+    let (_, reason, message) = stopped.ready();
+    assert_eq!(reason, "Failed");
+    assert!(
+        message.contains("correct the text, or make another version current") && !message.contains("spec.version"),
+        "{message}"
+    );
 }

@@ -11,11 +11,13 @@ use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;
 
 /// Returns the message of a rollout that failed and is stopped.
-pub(super) fn stopped_message(message: &str) -> String {
-    format!(
-        "{message}; the rollout is stopped (onFailure: Hold): set spec.version to another version, or onFailure to Rollback, or try again \
-         (kubectl nudge retry)"
-    )
+pub(super) fn stopped_message(message: &str, observation: &Observation<'_>) -> String {
+    let remedy = if observation.follows_text {
+        "correct the text, or make another version current (kubectl nudge use), or set onFailure to Rollback"
+    } else {
+        "set spec.version to another version, or onFailure to Rollback"
+    };
+    format!("{message}; the rollout is stopped (onFailure: Hold): {remedy}, or try again (kubectl nudge retry)")
 }
 
 /// Ends a move whose target is bad: every pod returns, or the rollout stops, as the spec says.
@@ -35,7 +37,7 @@ pub(super) fn fail(
         overridden: observation.override_reason.map(str::to_owned),
     };
     if observation.spec.on_failure == OnFailure::Hold {
-        let message = stopped_message(&message);
+        let message = stopped_message(&message, observation);
         let event = Some(EventRecord::new(Reason::Failed, message.clone()));
         let effects = Effects { event, ..Effects::hold(Reason::Failed, message) };
         return (Rollout::Forward(Transfer { stopped_by: Some(failure), ..transfer }), effects);

@@ -48,7 +48,7 @@ pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: 
             trial.unpublished_since = None;
         }
         if still_applies(&failure, observation) {
-            let effects = Effects::hold(Reason::Failed, stopped_message(&failure.message));
+            let effects = Effects::hold(Reason::Failed, stopped_message(&failure.message, observation));
             return (Rollout::Forward(transfer), effects);
         }
     }

@@ -50,3 +50,4 @@ pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};
 pub use verdict::describe_evidence;
 pub use withheld::Withheld;
+pub(crate) use withheld::holds_first;

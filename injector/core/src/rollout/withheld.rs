@@ -24,15 +24,17 @@ pub struct Withheld {
     pub unsaid: bool,
 }
 
+/// Returns whether even the first version of a config waits because of this reason while no pod runs any version.
+pub(crate) fn holds_first(reason: Reason) -> bool {
+    matches!(reason, Reason::AwaitingApproval | Reason::PoliciesUnknown | Reason::InvalidSpec | Reason::UnknownTimeZone)
+}
+
 impl Withheld {
     /// Returns whether even the first version of a config waits while no pod runs any version. That version could break
     /// nothing, so the time does not matter. But unknown policies may require approval, and nothing begins with an
     /// unusable spec.
     pub(super) fn holds_first(&self) -> bool {
-        matches!(
-            self.why.reason,
-            Reason::AwaitingApproval | Reason::PoliciesUnknown | Reason::InvalidSpec | Reason::UnknownTimeZone
-        )
+        holds_first(self.why.reason)
     }
 
     /// Returns the effects of a rollout that is held, which the progress deadline does not end.

@@ -20,7 +20,9 @@ pub fn read_object(kind: PartKind, name: &str, object: Option<PublishedObject>) 
     let title = object_name(kind, name);
     let refuse = |message: String| Err(Reason::NoText.explained(message));
     let Some(object) = object.filter(|object| object.metadata.deletion_timestamp.is_none()) else {
-        return refuse(format!("{title} does not exist; create it, or set spec.version"));
+        return refuse(format!(
+            "{title} does not exist; create it, or make a version current (kubectl nudge use {name})"
+        ));
     };
     if has_label(&object.metadata, labels::CONFIG) || name == RESERVED {
         return refuse(format!("{title} is not a text for people; give the config another name"));
@@ -32,7 +34,7 @@ pub fn read_object(kind: PartKind, name: &str, object: Option<PublishedObject>) 
         ));
     }
     if contents.is_empty() {
-        return refuse(format!("{title} has no keys; add one, or set spec.version"));
+        return refuse(format!("{title} has no keys; add one, or make a version current (kubectl nudge use {name})"));
     }
     Ok(ReadText { contents, secret_type })
 }

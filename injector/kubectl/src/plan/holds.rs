@@ -8,7 +8,7 @@ use nudge_api::{ConditionType, Explanation, PartKind, Reason, VersionedConfig, f
 use nudge_core::config::{PlannedMove, VersionCandidate, foreseen_holds};
 use nudge_core::governance::sealed_digest;
 use nudge_core::pods::PodState;
-use nudge_core::rollout::{Now, SteadyTime, holds_others_up};
+use nudge_core::rollout::{Now, SteadyTime, Subject, holds_others_up};
 use nudge_core::versions::is_nearly_full;
 use serde::Serialize;
 
@@ -36,12 +36,19 @@ impl From<Explanation> for Hold {
     }
 }
 
-/// Returns what will hold the version. `pods` are those of the config, `restarts` says whether workloads are restarted.
+/// The pods of the config.
+pub(super) struct ConfigPods<'a> {
+    pub(super) live: &'a [&'a PodState],
+    /// Those that steps move.
+    pub(super) by_steps: &'a [Subject],
+}
+
+/// Returns what will hold the version. `restarts` says whether workloads are restarted.
 pub(super) fn holds(
     planned: &PlannedVersion,
     facts: &ClusterFacts,
     course: &PlannedMove,
-    pods: &[&PodState],
+    pods: &ConfigPods<'_>,
     restarts: bool,
     now: Timestamp,
 ) -> Vec<Hold> {
@@ -57,11 +64,11 @@ pub(super) fn holds(
         VersionCandidate { version: planned.version.as_deref().unwrap_or_default(), digest: digest.as_deref() };
     let time = Time(now);
     let now = Now { time: &time, steady: SteadyTime(0) };
-    let foreseen = foreseen_holds(config, candidate, &facts.policies, now);
+    let foreseen = foreseen_holds(config, candidate, pods.by_steps, &facts.policies, now);
     holds.extend(foreseen.into_iter().map(|block| Hold { until_time: block.until.map(Time), ..Hold::from(block.why) }));
-    holds.extend(other_config(config, facts, pods).map(Hold::from));
+    holds.extend(other_config(config, facts, pods.live).map(Hold::from));
     let healthy = course.steps().last().map_or(0, |step| step.healthy);
-    if !course.steps().is_empty() && pods.iter().any(|pod| !pod.is_by_restart()) && healthy == 0 {
+    if !course.steps().is_empty() && !pods.by_steps.is_empty() && healthy == 0 {
         let message = "no pod of the config is healthy now, so none could show whether the version is good";
         holds.push(Reason::NobodyToJudge.explained(message).into());
     }
@@ -69,7 +76,7 @@ pub(super) fn holds(
         let message = "the config has almost as many versions as it can have; delete some with kubectl nudge delete";
         holds.push(Reason::HistoryFull.explained(message).into());
     }
-    let present = present_hold(config, planned.version.as_deref());
+    let present = present_hold(planned);
     if let Some(present) = present {
         // Nudge itself has seen more than can be foreseen.
         holds.retain(|hold| hold.reason != present.reason);
@@ -129,9 +136,10 @@ fn other_config(config: &VersionedConfig, facts: &ClusterFacts, pods: &[&PodStat
 }
 
 /// Returns what Nudge says that holds the version now, if the config asks for it already.
-fn present_hold(config: &VersionedConfig, version: Option<&str>) -> Option<Hold> {
+fn present_hold(planned: &PlannedVersion) -> Option<Hold> {
+    let config = &planned.config;
     let status = config.status.as_ref()?;
-    let is_asked_for = version.is_some() && config.requested_version() == version;
+    let is_asked_for = planned.version.is_some() && planned.asked_for == planned.version;
     let is_fresh = status.observed_generation == config.metadata.generation;
     let find = |kind, value: &str| {
         find_condition(&status.conditions, kind)

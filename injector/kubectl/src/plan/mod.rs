@@ -5,6 +5,8 @@ mod file;
 mod holds;
 mod planned_version;
 mod report;
+#[cfg(test)]
+mod report_tests;
 mod report_text;
 
 pub(crate) use self::file::ConfigChange;

@@ -29,6 +29,8 @@ pub(super) type ContentsByKind = BTreeMap<PartKind, Contents>;
 pub(super) struct PlannedVersion {
     /// The config as it would be: with the spec that asks for the version.
     pub(super) config: VersionedConfig,
+    /// The version that the stored config asks for, if the plan leaves its spec as it is.
+    pub(super) asked_for: Option<String>,
     /// The name of the version; absent for a version that Nudge would make.
     pub(super) version: Option<String>,
     /// The contents, if the user may read them.
@@ -46,20 +48,22 @@ impl PlannedVersion {
             Request::Named(version) => {
                 let mut config = session.config(name).await?;
                 let version = sealed(&config, &version)?.version.clone();
+                let asked_for = config.requested_version().map(str::to_owned);
                 config.spec.version = Some(version.clone());
                 config.spec.rollout.overridden = None;
-                Self::of_version(session, config, version).await
+                Ok(Self { asked_for, ..Self::of_version(session, config, version).await? })
             }
             Request::Requested => {
                 let config = session.config(name).await?;
-                Self::of_request(session, config, ContentsByKind::new()).await
+                let asked_for = config.requested_version().map(str::to_owned);
+                Ok(Self { asked_for, ..Self::of_request(session, config, ContentsByKind::new()).await? })
             }
             Request::File(change) => Self::of_file(session, name, *change).await,
         }
     }
 
     fn of(config: VersionedConfig) -> Self {
-        Self { config, version: None, contents: None, faults: Vec::new(), unread: Vec::new() }
+        Self { config, asked_for: None, version: None, contents: None, faults: Vec::new(), unread: Vec::new() }
     }
 
     /// Returns the sealed version of this name, or why it is not sealed.

@@ -19,7 +19,7 @@ use nudge_protocol::Notify;
 use serde::Serialize;
 
 use super::cluster_facts::ClusterFacts;
-use super::holds::{Hold, holds};
+use super::holds::{ConfigPods, Hold, holds};
 use super::planned_version::{ContentsByKind, PlannedVersion};
 use crate::output::changes;
 
@@ -175,6 +175,7 @@ impl Plan {
         let restarts = if moves { restarts(subject) } else { Vec::new() };
         let is_restarted = restarts.iter().any(|restart| restart.effect == Effect::Restarted);
         let live: Vec<&PodState> = states.iter().map(|state| &**state).collect();
+        let config_pods = ConfigPods { live: &live, by_steps: subjects.by_steps() };
         let steps = course.steps();
         let stage = status.rollout.stage.filter(|_| version.is_some() && status.target_version.as_deref() == version);
         let step = |step: &PlannedStep| StepPlan {
@@ -185,7 +186,10 @@ impl Plan {
             watch: step.watch.clone(),
             pause_seconds: step.pause_seconds,
         };
-        let bake_seconds = config.spec.rollout.bake_seconds;
+        // Without pods nothing is watched.
+        let has_pods = !subjects.by_steps().is_empty();
+        let is_watched = steps.iter().any(|step| step.healthy > 0);
+        let bake_seconds = if is_watched { config.spec.rollout.bake_seconds } else { 0 };
         let move_time = move_time(&config.spec.rollout, steps);
         let time = TimePlan {
             least_seconds: move_time.least.as_secs(),
@@ -207,10 +211,10 @@ impl Plan {
                 PlannedMove::Steps(_) => Movement::Steps,
             },
             stage,
-            time: (!steps.is_empty()).then_some(time),
-            steps: steps.iter().map(step).collect(),
+            time: (has_pods && !steps.is_empty()).then_some(time),
+            steps: if has_pods { steps.iter().map(step).collect() } else { Vec::new() },
             containers: if moves { containers(subject, &pods) } else { Vec::new() },
-            holds: holds(planned, facts, &course, &live, is_restarted, now),
+            holds: holds(planned, facts, &course, &config_pods, is_restarted, now),
             restarts,
             unprobed: if moves { unprobed(&pods) } else { Vec::new() },
             unread: planned.unread.iter().chain(&facts.unread).cloned().collect(),

@@ -89,6 +89,7 @@ impl Plan {
             Movement::Nothing => "none".to_owned(),
             Movement::First => "none: it is the first version, which is current at once".to_owned(),
             Movement::Return => "all pods go back at once, in one write".to_owned(),
+            Movement::Steps | Movement::AtOnce if pods == 0 => "none: the config moves no pod now".to_owned(),
             Movement::AtOnce => format!("{pods} pods at once, by spec.rollout.override"),
             Movement::Steps => format!("{pods} pods in {} steps", self.steps.len()),
         };
@@ -145,5 +146,6 @@ fn time_text(time: TimePlan, with_restarts: bool) -> String {
     } else {
         format!(", and {most} where pods use all of their time to acknowledge it")
     };
-    format!("at least {least}, with {bake} of bake{range}{restarts}")
+    let bake = if time.bake_seconds == 0 { String::new() } else { format!(", with {bake} of bake") };
+    format!("at least {least}{bake}{range}{restarts}")
 }

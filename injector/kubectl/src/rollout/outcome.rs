@@ -33,15 +33,23 @@ pub(crate) fn outcome(
     if let Some(other) = config.spec.version.as_deref().filter(|other| *other != version) {
         return RolloutOutcome::Failed(format!("config {name}: spec.version was changed to {other} meanwhile"));
     }
-    let other_text = config.requested_version().filter(|other| config.spec.follows_text() && *other != version);
-    if let Some(other) = other_text {
-        return RolloutOutcome::Failed(format!(
-            "config {name}: the text was changed meanwhile, and is version {other}"
-        ));
+    if config.spec.version.is_none() && !config.spec.follows_text() {
+        return RolloutOutcome::Failed(format!("config {name}: spec.version was removed meanwhile"));
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     let is_retried =
         failure.is_some_and(|failure| noted_retry_time(config).is_some_and(|retry| failure.retry_time != Some(retry)));
+    let other_text = config.requested_version().filter(|other| config.spec.follows_text() && *other != version);
+    if let Some(other) = other_text {
+        // The failure itself may be why the text was put back.
+        let failure = failure.filter(|_| !is_retried);
+        let failure =
+            failure.map(|failure| format!("version {version} failed ({}): {}; ", failure.reason, failure.message));
+        return RolloutOutcome::Failed(format!(
+            "config {name}: {}its text is version {other} now, so pods do not move to {version} any more",
+            failure.unwrap_or_default()
+        ));
+    }
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
         return RolloutOutcome::Pending(View { done: 0, total: status.pods.total, line, is_passing: true });
@@ -213,9 +221,16 @@ mod tests {
             config("2", &json!({"internal": {"text": {"version": "7", "settleTime": "2026-01-01T00:00:00Z"}}}));
         config.spec.version = None;
         config.spec.objects = vec![nudge_api::PartKind::ConfigMap];
-        let message = "config shop: the text was changed meanwhile, and is version 7";
-        assert_eq!(outcome(&config, "2", 3, None), RolloutOutcome::Failed(message.into()));
+        let message = "its text is version 7 now, so pods do not move to 2 any more";
+        assert_eq!(outcome(&config, "2", 3, None), RolloutOutcome::Failed(format!("config shop: {message}")));
         assert!(matches!(outcome(&config, "7", 3, None), RolloutOutcome::Pending(_)));
+        let failure = json!({"version": "2", "digest": "sha256:0", "reason": "PodNotReady", "message": "pod web-1"});
+        config.status.as_mut().unwrap().rollout.failure = Some(serde_json::from_value(failure).unwrap());
+        let failed = format!("config shop: version 2 failed (PodNotReady): pod web-1; {message}");
+        assert_eq!(outcome(&config, "2", 3, None), RolloutOutcome::Failed(failed));
+        config.spec.objects.clear();
+        let removed = "config shop: spec.version was removed meanwhile".to_owned();
+        assert_eq!(outcome(&config, "2", 3, None), RolloutOutcome::Failed(removed));
     }
 
     #[test]

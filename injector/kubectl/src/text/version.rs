@@ -9,7 +9,7 @@ use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::text::{TEXT_DEBOUNCE, read_object};
-use nudge_core::versions::{ContentDigests, Contents, Seals};
+use nudge_core::versions::{ContentDigests, Contents, Seals, object_name};
 use tokio::time::{Instant, sleep};
 
 use super::{ConfigText, TextObject};
@@ -120,6 +120,15 @@ pub(crate) async fn wait_for_text(
             }
             other_version = Some(version);
         }
+        if let Some(kind) = changed_kind(&ConfigText::read(session, &config).await?.contents(), text) {
+            return Err(Failure::with(
+                Exit::RolloutFailed,
+                format!(
+                    "{} was changed by others meanwhile, so the text that was set goes nowhere; see kubectl nudge status {name}",
+                    object_name(kind, name)
+                ),
+            ));
+        }
         if Instant::now() >= deadline {
             return Err(Failure::with(Exit::TimedOut, missing_version(name, &config)));
         }
@@ -127,8 +136,19 @@ pub(crate) async fn wait_for_text(
     }
 }
 
+/// Returns the kind of an object whose text is not the one that was set any more.
+fn changed_kind(now: &BTreeMap<PartKind, Contents>, set: &BTreeMap<PartKind, Contents>) -> Option<PartKind> {
+    set.iter().find(|(kind, contents)| now.get(kind) != Some(contents)).map(|(kind, _)| *kind)
+}
+
 /// Returns the message about a text that has become no version in time.
 fn missing_version(name: &str, config: &VersionedConfig) -> String {
+    let status = config.status.as_ref();
+    let version = config.requested_version();
+    let refused = status.and_then(|status| status.invalid.iter().find(|invalid| Some(&*invalid.version) == version));
+    if let Some(refused) = refused {
+        return format!("config {name}: the text can't become a version ({}): {}", refused.reason, refused.message);
+    }
     let fetched = config.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Fetched));
     match fetched {
         Some(fetched) if fetched.status != "True" => {
@@ -216,6 +236,18 @@ mod tests {
         assert_eq!(fetched("False"), "config shop: the text has become no version: it has no keys");
         assert!(fetched("True").contains("perhaps changed meanwhile"));
         assert!(missing_version("shop", &config(&json!({}))).contains("namespace team is enabled"));
+        let refused = json!({"invalid": [{"version": "2", "reason": "Invalid", "message": "lives must be 1 at least", "rules": "r", "content": "c"}],
+            "internal": {"text": {"version": "2", "settleTime": "2026-01-01T00:00:00Z"}}});
+        let message = missing_version("shop", &config(&refused));
+        assert_eq!(message, "config shop: the text can't become a version (Invalid): lives must be 1 at least");
+    }
+
+    #[test]
+    fn a_text_that_others_have_changed_is_not_waited_for() {
+        let text = |value: &str| [(PartKind::ConfigMap, contents(value))].into();
+        assert_eq!(changed_kind(&text("3"), &text("3")), None);
+        assert_eq!(changed_kind(&text("5"), &text("3")), Some(PartKind::ConfigMap));
+        assert_eq!(changed_kind(&BTreeMap::new(), &text("3")), Some(PartKind::ConfigMap));
     }
 
     #[test]

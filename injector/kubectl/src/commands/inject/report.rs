@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, Volume, VolumeMount};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::injection::annotations::NOTIFY;
-use nudge_core::injection::{is_updated_by_rollout, objects_of_volume};
+use nudge_core::injection::{ContainerUptake, PodReads, objects_of_volume};
 use nudge_core::versions::object_name;
-use nudge_protocol::settings::{SEPARATOR, parse_pair};
-use nudge_protocol::{Notify, pod};
+use nudge_protocol::pod;
+use nudge_protocol::settings::SEPARATOR;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -72,12 +71,7 @@ impl InjectedPod {
         if !mounts.is_empty() {
             text = text + "\n" + &table(&["CONTAINER", "MOUNT", "OBJECT", "FILES"], &mounts);
         }
-        let rows: Vec<Vec<String>> = self
-            .containers()
-            .filter(|container| container.name != pod::AGENT_CONTAINER)
-            .map(|container| vec![container.name.clone(), self.way(container)])
-            .collect();
-        text + "\n" + &table(&["CONTAINER", "TAKES A VERSION BY"], &rows)
+        text + "\n" + &table(&["CONTAINER", "CONFIG", "TAKES A VERSION BY"], &self.uptake_rows())
     }
 
     /// Describes the user and the capabilities of the agent.
@@ -133,11 +127,19 @@ impl InjectedPod {
         if !objects.iter().any(|(kind, name)| self.owns(*kind, name)) {
             return "stay: the object is not of a config of the pod".to_owned();
         }
-        let warnings = self.pod.metadata.annotations.as_ref().and_then(|map| map.get(nudge_protocol::labels::WARNINGS));
-        let names =
-            |line: &&str| line.contains(&format!("container {} ", after.name)) && line.contains(&mount.mount_path);
-        let has_warning = warnings.is_some_and(|warnings| warnings.lines().any(|line| names(&line)));
-        if has_warning { "stay: a warning says why".to_owned() } else { "stay as the kubelet writes them".to_owned() }
+        match objects.iter().find_map(|(_, name)| self.cause(&after.name, name)) {
+            Some(cause) => format!("stay: {cause}"),
+            None => "stay as the kubelet writes them".to_owned(),
+        }
+    }
+
+    /// Returns why mounts of the object in the container stay, as the warning of injection says it.
+    fn cause(&self, container: &str, config: &str) -> Option<&str> {
+        let warnings = self.pod.metadata.annotations.as_ref()?.get(nudge_protocol::labels::WARNINGS)?;
+        let about = format!("container {container} takes config {config} only by a restart: ");
+        let line = warnings.lines().find(|line| line.starts_with(&about))?;
+        let (_, cause) = line.strip_suffix(')')?.split_once(" that did not move (")?;
+        Some(cause)
     }
 
     /// Returns whether the object belongs to a config of the pod.
@@ -145,35 +147,28 @@ impl InjectedPod {
         self.configs.get(name).is_some_and(|kinds| kinds.contains(&kind))
     }
 
-    /// Describes how a container takes another version.
-    fn way(&self, container: &Container) -> String {
-        if !has_mount_of_agent(container) {
-            return "nothing: it does not use the agent".to_owned();
+    /// Returns a row for each container and each config that it takes.
+    fn uptake_rows(&self) -> Vec<Vec<String>> {
+        let default = PodSpec::default();
+        let reads = PodReads::of(&self.pod.metadata, self.pod.spec.as_ref().unwrap_or(&default));
+        let uptakes = reads.uptakes(|config, kind| self.owns(kind, config.as_str()));
+        let mut rows = Vec::new();
+        for container in self.containers().filter(|container| container.name != pod::AGENT_CONTAINER) {
+            let mut of_container = uptakes.iter().filter(|uptake| uptake.container == container.name).peekable();
+            if of_container.peek().is_none() {
+                let way = if self.ends_at_start(&container.name) {
+                    "its start: an init container"
+                } else {
+                    "nothing: it does not use the agent"
+                };
+                rows.push(vec![container.name.clone(), or_none(None), way.to_owned()]);
+            }
+            let row = |uptake: &ContainerUptake<'_>| {
+                vec![container.name.clone(), uptake.config.to_string(), uptake.uptake.to_string()]
+            };
+            rows.extend(of_container.map(row));
         }
-        if self.ends_at_start(&container.name) {
-            return "its start: an init container".to_owned();
-        }
-        if is_updated_by_rollout(&self.pod.metadata) {
-            return "a rolling update of its workload".to_owned();
-        }
-        let before = self.pairs().find(|(before, _)| before.name == container.name);
-        let reads_moved_files = before
-            .is_some_and(|(before, after)| before.volume_mounts.iter().flatten().any(|mount| is_moved(mount, after)));
-        let notify = self.setting(pod::env::NOTIFY);
-        let pairs = notify.split(SEPARATOR).filter_map(|pair| parse_pair::<String, Notify>(pair).ok());
-        let mut ways = pairs.filter(|(name, _)| *name == container.name).map(|(_, notify)| notify);
-        let after_files = if reads_moved_files { ", after its files" } else { "" };
-        match ways.next() {
-            Some(Notify::Signal(signal)) => format!("{signal}{after_files}"),
-            Some(Notify::Webhook) => format!("a request to its webhook{after_files}"),
-            Some(Notify::InPlace) => "a restart of the pod's containers in place".to_owned(),
-            Some(Notify::None) | None if self.has_no_notify(&container.name) => "itself: it is not notified".to_owned(),
-            Some(Notify::None) | None => match self.variable_object(container) {
-                Some(object) => format!("a new process alone: it reads variables of {object}"),
-                None if reads_moved_files => "its files, which it must watch".to_owned(),
-                None => "itself: it must ask the agent".to_owned(),
-            },
-        }
+        rows
     }
 
     /// Returns whether the container ends before the main containers start.
@@ -181,38 +176,12 @@ impl InjectedPod {
         let init_containers = self.pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
         init_containers.into_iter().any(|init| init.name == name && init.restart_policy.as_deref() != Some("Always"))
     }
-
-    /// Returns whether the annotations say that the container is not notified.
-    fn has_no_notify(&self, name: &str) -> bool {
-        let annotation = |name: &str| self.pod.metadata.annotations.as_ref()?.get(name).map(String::as_str);
-        annotation(&format!("{NOTIFY}.{name}")).or_else(|| annotation(NOTIFY)) == Some("none")
-    }
-
-    /// Returns the object of a config that the container reads by variables.
-    fn variable_object(&self, container: &Container) -> Option<String> {
-        let from = container.env_from.iter().flatten().flat_map(|from| {
-            let map = from.config_map_ref.iter().map(|map| (PartKind::ConfigMap, map.name.as_str()));
-            map.chain(from.secret_ref.iter().map(|secret| (PartKind::Secret, secret.name.as_str())))
-        });
-        let keys =
-            container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()).flat_map(|from| {
-                let map = from.config_map_key_ref.iter().map(|key| (PartKind::ConfigMap, key.name.as_str()));
-                map.chain(from.secret_key_ref.iter().map(|key| (PartKind::Secret, key.name.as_str())))
-            });
-        let mut objects = from.chain(keys).filter(|(kind, name)| self.owns(*kind, name));
-        objects.next().map(|(kind, name)| object_name(kind, name))
-    }
 }
 
 /// Returns whether the mount of the template is one of another volume now.
 fn is_moved(mount: &VolumeMount, after: &Container) -> bool {
     let mut mounts = after.volume_mounts.iter().flatten();
     mounts.any(|other| other.mount_path == mount.mount_path && other.name != mount.name)
-}
-
-/// Returns whether injection has given the container the files of the agent's endpoint.
-fn has_mount_of_agent(container: &Container) -> bool {
-    container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == pod::CONTAINER_PATH)
 }
 
 #[cfg(test)]
@@ -284,16 +253,16 @@ Processes: the containers share their processes, so no program is process 1
 CONTAINER   MOUNT        OBJECT          FILES
 init        /etc/init    ConfigMap web   move to the agent: those of the version that the pod is assigned
 app         /etc/web     ConfigMap web   move to the agent: those of the version that the pod is assigned
-app         /etc/mixed   ConfigMap web   stay: a warning says why
+app         /etc/mixed   ConfigMap web   stay as the kubelet writes them
 app         /etc/keys    Secret keys     stay: the object is not of a config of the pod
 app         /etc/one     ConfigMap web   move to the agent: those of the version that the pod is assigned at its start, because of subPath
 shell       /etc/web     ConfigMap web   move to the agent: those of the version that the pod is assigned
 
-CONTAINER   TAKES A VERSION BY
-init        its start: an init container
-app         SIGHUP, after its files
-shell       its files, which it must watch
-job         a new process alone: it reads variables of ConfigMap web
+CONTAINER   CONFIG   TAKES A VERSION BY
+init        <none>   its start: an init container
+app         web      a restart, because it reads a file by subPath
+shell       web      its files, which it watches
+job         web      a restart, because it reads the ConfigMap by variables
 ";
         assert_eq!(text, expected, "{text}");
     }
@@ -306,16 +275,24 @@ job         a new process alone: it reads variables of ConfigMap web
         });
         let way = |annotations: Value| {
             let text = report_of(&annotations, &spec);
-            let row = text.lines().rev().find_map(|line| line.strip_prefix("app         ")).unwrap().to_owned();
+            let row =
+                text.lines().rev().find_map(|line| line.strip_prefix("app         web      ")).unwrap().to_owned();
             (row, text)
         };
+        let mixed = json!({
+            "containers": [{"name": "app", "image": "x", "volumeMounts": [{"name": "mixed", "mountPath": "/etc/mixed"}]}],
+            "volumes": [{"name": "mixed", "projected": {"sources": [{"configMap": {"name": "web"}}, {"downwardAPI": {}}]}}],
+        });
+        let text = report_of(&json!({"nudge.dev/notify.app": "SIGHUP"}), &mixed);
+        assert!(text.contains("stay: the volume has more than objects of the pod's configs\n"), "{text}");
+        assert!(text.contains("a restart, because it reads the ConfigMap by a mount that did not move\n"), "{text}");
         let webhook =
             json!({"nudge.dev/notify.app": "webhook", "nudge.dev/webhook.app": "http://127.0.0.1:8080/changed"});
-        assert_eq!(way(webhook).0, "a request to its webhook, after its files");
-        assert_eq!(way(json!({"nudge.dev/notify": "none"})).0, "itself: it is not notified");
-        assert_eq!(way(json!({"nudge.dev/notify": "rollout"})).0, "a rolling update of its workload");
+        assert_eq!(way(webhook).0, "webhook");
+        assert_eq!(way(json!({"nudge.dev/notify": "none"})).0, "itself (notify: none)");
+        assert_eq!(way(json!({"nudge.dev/notify": "rollout"})).0, "a restart, because its pod has notify: rollout");
         let (signal, text) = way(json!({"nudge.dev/notify": "SIGHUP", "nudge.dev/containers": "app"}));
-        assert_eq!(signal, "SIGHUP, after its files");
-        assert!(text.contains("with capability KILL") && text.contains("side        nothing: "), "{text}");
+        assert_eq!(signal, "SIGHUP");
+        assert!(text.contains("with capability KILL") && text.contains("side        <none>   nothing: "), "{text}");
     }
 }
