@@ -75,7 +75,9 @@ async fn edit(home: &ScenarioNamespace<'_>) -> Result<()> {
     type_in(edit)?;
     log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has two").await?;
     let shown = type_in(status)?;
-    ensure!(shown.contains("Desired:   txt-"), "{shown}");
+    for line in ["Current:   1.0.0\n", "Desired:   txt-", "State:     Progressing, Moving\n", "Step:      "] {
+        ensure!(shown.contains(line), "README shows {line:?}, and status says: {shown}");
+    }
     assert_untouched(home, &pod).await
 }
 
