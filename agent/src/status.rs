@@ -11,7 +11,7 @@ use nudge_protocol::status::{
     UnservedConfig,
 };
 use nudge_protocol::webhooks::WebhookView;
-use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
+use nudge_protocol::{Ack, ConfigName, ContainerName, KeyPattern, Notify};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -27,6 +27,8 @@ pub struct Container {
     pub notify: Notify,
     /// The event that counts as its acknowledgement.
     pub ack: Ack,
+    /// The patterns of the keys that the container reads; empty if it reads all keys.
+    pub keys: Vec<KeyPattern>,
 }
 
 #[derive(Debug)]
@@ -125,13 +127,16 @@ impl StatusPage {
     }
 
     /// Marks the containers that will now be notified of the dictionary with `etag`: all with a signal, and the
-    /// containers in `with_webhooks`.
-    pub fn begin_notifying(&self, etag: &str, with_webhooks: &[ContainerName]) {
+    /// containers in `with_webhooks`. A container that reads none of the `changed` keys will not be notified, if it has
+    /// the dictionary before, with `etag_before`.
+    pub fn begin_notifying(&self, etag_before: &str, etag: &str, changed: &[String], with_webhooks: &[ContainerName]) {
         self.change(|facts| {
             for row in &mut facts.containers {
                 let Container { name, notify, .. } = &row.container;
                 if notify.signal().is_some() || (*notify == Notify::Webhook && with_webhooks.contains(name)) {
-                    let (outcome, etag) = (Outcome::Pending, Some(etag.to_owned()));
+                    let is_unchanged = row.has_dictionary(etag_before) && !row.container.reads_any(changed);
+                    let outcome = if is_unchanged { Outcome::Unchanged } else { Outcome::Pending };
+                    let etag = Some(etag.to_owned());
                     row.notified = NotificationStatus { outcome, etag, ..NotificationStatus::default() };
                 }
             }
@@ -141,6 +146,17 @@ impl StatusPage {
     /// Sets the status of notifying a container by signal, or of restarting it.
     pub fn set_notification(&self, container: &ContainerName, notified: NotificationStatus) {
         self.set_notification_of(|row| row.name == *container, notified);
+    }
+
+    /// Returns whether any container reads only some of the keys.
+    pub fn selects_keys(&self) -> bool {
+        self.facts().containers.iter().any(|row| !row.container.keys.is_empty())
+    }
+
+    /// Returns whether the container is not notified of the dictionary with `etag`, because it reads no key that has
+    /// changed.
+    pub fn is_unchanged(&self, container: &ContainerName, etag: &str) -> bool {
+        self.notification(container).is_some_and(|notified| is_unchanged(&notified, etag))
     }
 
     /// Returns the status of notifying a container.
@@ -280,7 +296,21 @@ impl StatusPage {
     }
 }
 
+impl Container {
+    /// Returns whether the container reads any of these keys.
+    fn reads_any(&self, keys: &[String]) -> bool {
+        self.keys.is_empty() || keys.iter().any(|key| self.keys.iter().any(|pattern| pattern.matches(key)))
+    }
+}
+
 impl ContainerRow {
+    /// Returns whether the container has taken the dictionary with `etag`, or started with it.
+    fn has_dictionary(&self, etag: &str) -> bool {
+        let Container { notify, ack, .. } = self.container;
+        let is_fresh = self.notified.outcome == Outcome::NothingYet && ack == Ack::Delivered;
+        is_fresh || has_acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag)
+    }
+
     fn status(&self, etag: &str) -> ContainerStatus {
         let Container { notify, ack, .. } = self.container;
         ContainerStatus {
@@ -292,6 +322,10 @@ impl ContainerRow {
             acknowledged: has_acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag),
         }
     }
+}
+
+fn is_unchanged(notified: &NotificationStatus, etag: &str) -> bool {
+    notified.outcome == Outcome::Unchanged && notified.etag.as_deref() == Some(etag)
 }
 
 /// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched the dictionary
@@ -309,17 +343,19 @@ fn has_acknowledged(
     if notify == Notify::InPlace {
         return delivered && (fetched || ack == Ack::Delivered);
     }
-    fetched || (ack == Ack::Delivered && delivered)
+    fetched || (ack == Ack::Delivered && delivered) || is_unchanged(notified, etag)
 }
 
 #[cfg(test)]
 mod tests {
     use nudge_protocol::NotifySignal;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
     fn container(name: &str, notify: Notify) -> Container {
-        Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched }
+        Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched, keys: Vec::new() }
     }
 
     fn notified(outcome: Outcome) -> NotificationStatus {
@@ -355,6 +391,61 @@ mod tests {
         assert!(!has_acknowledged(signal, Ack::Fetched, &notified, Some("old"), "new"));
         assert!(has_acknowledged(signal, Ack::Fetched, &notified, Some("new"), "new"));
         assert!(has_acknowledged(signal, Ack::Delivered, &notified, Some("newer"), "newer"));
+    }
+
+    fn keyed(patterns: &[&str], ack: Ack) -> StatusPage {
+        let keys = patterns.iter().map(|pattern| KeyPattern::new(pattern).unwrap()).collect();
+        let app = Container { keys, ack, ..container("app", Notify::Signal(NotifySignal::Hup)) };
+        StatusPage::new("hub", vec![app], Instant::now())
+    }
+
+    /// Begins to notify of the dictionary `number`, after the one before it. Returns whether the container is not notified.
+    fn begin(status: &StatusPage, number: usize, changed: &[&str]) -> bool {
+        let changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
+        status.begin_notifying(&(number - 1).to_string(), &number.to_string(), &changed, &[]);
+        status.is_unchanged(&ContainerName::new("app").unwrap(), &number.to_string())
+    }
+
+    #[test]
+    fn a_container_is_not_notified_where_no_key_that_it_reads_has_changed() {
+        let all = keyed(&[], Ack::Delivered);
+        assert!(!all.selects_keys() && !begin(&all, 2, &[]), "it reads all keys");
+        let some = keyed(&["db.*", "tls.crt"], Ack::Delivered);
+        assert!(some.selects_keys() && begin(&some, 2, &["log.level", "tls.key"]), "it started with the one before");
+        assert!(some.containers("2")[0].acknowledged && !some.containers("3")[0].acknowledged);
+        assert!(!begin(&some, 3, &["log.level", "db.host"]));
+        // It has not taken that yet.
+        assert!(!begin(&some, 4, &["log.level"]));
+        let unread = keyed(&["db.*"], Ack::Fetched);
+        assert!(!begin(&unread, 2, &["log.level"]), "it has read nothing yet");
+        unread.record_fetch(None, "2");
+        assert!(begin(&unread, 3, &["log.level"]) && begin(&unread, 4, &["log.level"]));
+        assert!(unread.containers("4")[0].acknowledged);
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_container_reads_is_what_it_has_last_taken(
+            changes in vec((any::<bool>(), prop_oneof![Just(None), Just(Some(Outcome::Delivered)), Just(Some(Outcome::NoHandler))]), 1..20),
+        ) {
+            let status = keyed(&["read"], Ack::Delivered);
+            let app = ContainerName::new("app").unwrap();
+            // The number of the dictionary whose read key the container has, and of the one in which it changed last.
+            let (mut has, mut newest) = (1, 1);
+            for (number, (is_read, outcome)) in (2..).zip(changes) {
+                newest = if is_read { number } else { newest };
+                let is_unchanged = begin(&status, number, if is_read { &["read"] } else { &["other"] });
+                prop_assert!(!is_unchanged || has == newest, "a change was missed");
+                prop_assert!(is_unchanged || is_read || has < newest, "nothing has changed");
+                if let Some(outcome) = outcome.filter(|_| !is_unchanged) {
+                    let etag = Some(number.to_string());
+                    status.set_notification(&app, NotificationStatus { outcome, etag, ..NotificationStatus::default() });
+                    if outcome == Outcome::Delivered {
+                        has = newest;
+                    }
+                }
+            }
+        }
     }
 
     #[test]

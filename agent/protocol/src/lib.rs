@@ -20,6 +20,7 @@ pub mod headers;
 pub mod hex;
 pub mod hub;
 mod hub_ids;
+mod key_pattern;
 pub mod labels;
 pub mod limits;
 pub mod mutex;
@@ -37,5 +38,6 @@ pub mod webhooks;
 
 pub use error::{ErrorBody, HubErrorCode};
 pub use hub_ids::{BlockDigest, ConfigUid};
-pub use names::{ConfigName, ContainerName, Key, NameError, VariableName, VersionName};
+pub use key_pattern::matches_pattern;
+pub use names::{ConfigName, ContainerName, Key, KeyPattern, NameError, VariableName, VersionName};
 pub use notify::{Ack, Notify, NotifySignal, UnknownSetting};

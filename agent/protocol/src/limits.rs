@@ -19,5 +19,7 @@ pub const MAX_CHECKS: usize = 16;
 pub const MAX_LISTED_KEYS: usize = 256;
 /// The maximum number of keys of one pod that become variables of containers.
 pub const MAX_VARIABLES: usize = 256;
+/// The maximum number of patterns of keys that the containers of a pod read.
+pub const MAX_KEY_PATTERNS: usize = 64;
 /// The maximum size of the file with a container's variables, in bytes. The kubelet's own limit is higher.
 pub const MAX_VARIABLES_BYTES: usize = 60_000;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key_pattern::matches_pattern;
+
 /// The reason why a text is not a name of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name:?} is not allowed: {rule}")]
@@ -115,6 +117,20 @@ name_type!(
     check_variable
 );
 
+name_type!(
+    /// A pattern of the keys that a container reads. `*` stands for any characters.
+    KeyPattern,
+    "key pattern",
+    check_key_pattern
+);
+
+impl KeyPattern {
+    /// Returns whether the key matches.
+    pub fn matches(&self, key: &str) -> bool {
+        matches_pattern(&self.0, key)
+    }
+}
+
 /// The name that always means the current version; no version itself may have it.
 pub const CURRENT: &str = "current";
 
@@ -123,6 +139,8 @@ const CONFIG_RULE: &str = "it must be a DNS name: lower-case letters, digits, '-
 const VERSION_RULE: &str = "it must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or \
                             digit";
 const KEY_RULE: &str = "it must be 1 to 253 letters, digits, '-', '_' or '.', not '.' and not beginning with '..'";
+const KEY_PATTERN_RULE: &str = "it must be 1 to 253 letters, digits, '-', '_', '.' or '*', which stands for any \
+                                characters";
 const CONTAINER_RULE: &str = "it must be 1 to 63 lower-case letters, digits or '-', beginning and ending with a letter \
                               or digit";
 
@@ -154,6 +172,11 @@ fn check_key(name: &str) -> Result<(), &'static str> {
     }
     let has_form = name != "." && !name.starts_with("..") && name.bytes().all(is_key_byte);
     ((1..=253).contains(&name.len()) && has_form).then_some(()).ok_or(KEY_RULE)
+}
+
+fn check_key_pattern(name: &str) -> Result<(), &'static str> {
+    let is_allowed = |byte| is_key_byte(byte) || byte == b'*';
+    ((1..=253).contains(&name.len()) && name.bytes().all(is_allowed)).then_some(()).ok_or(KEY_PATTERN_RULE)
 }
 
 fn check_container(name: &str) -> Result<(), &'static str> {
@@ -230,6 +253,18 @@ mod tests {
         for bad in ["", "1A", "a.b", "a-b", "a=b", "NUDGE_PORT", "MY_CONFIG_TOKEN", &"V".repeat(129)] {
             assert!(VariableName::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn patterns_are_keys_with_stars() {
+        for good in ["*", "db.*", "tls.crt", "*.y*ml", &"k".repeat(253)] {
+            assert!(KeyPattern::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "db.?", "db/*", "a b", "a=b", "a,b", &"k".repeat(254)] {
+            assert!(KeyPattern::new(bad).is_err(), "{bad}");
+        }
+        let pattern = KeyPattern::new("db.*").unwrap();
+        assert!(pattern.matches("db.host") && !pattern.matches("dbs.host"));
     }
 
     #[test]

@@ -38,6 +38,8 @@ named_enum! {
         Pending,
         /// The signal was sent to a process that catches it, or the webhook answered 2xx.
         Delivered,
+        /// No key that the container reads has changed since it took a dictionary, so it was not notified.
+        Unchanged,
         /// No process of the container catches the signal, which would have killed it.
         NoHandler,
         /// The container has no process.

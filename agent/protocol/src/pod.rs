@@ -35,6 +35,8 @@ pub mod env {
     /// The agent's own memory volume, with a file of variables for each container, named after it. The kubelet reads
     /// these files.
     pub const VARIABLES_DIR: &str = "NUDGE_VARIABLES_DIR";
+    /// Patterns of the keys that containers read: `app=db.*,app=tls.*`. Other containers read all keys.
+    pub const KEYS: &str = "NUDGE_KEYS";
     /// The event that counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";
     /// The webhooks that exist from the start: `app=http://127.0.0.1:8080/changed`, with commas.

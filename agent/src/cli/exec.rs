@@ -114,7 +114,7 @@ async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
     };
     let listener = bind(SocketAddr::new(args.listen, args.port))?;
 
-    let app = Container { name: ContainerName::new(CONTAINER)?, notify: args.notify, ack: args.ack };
+    let app = Container { name: ContainerName::new(CONTAINER)?, notify: args.notify, ack: args.ack, keys: Vec::new() };
     let settings = Settings {
         source: "dir",
         webhooks: args.webhook.into_iter().map(|url| (url, app.clone())).collect(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::prctl::set_dumpable;
 use nudge_protocol::settings::parse_pair;
 use nudge_protocol::volumes::KeptVolume;
-use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VariableName, env, pod, volumes};
+use nudge_protocol::{Ack, ConfigName, ContainerName, KeyPattern, Notify, VariableName, env, pod, volumes};
 use time::OffsetDateTime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -55,6 +55,11 @@ pub(super) struct Args {
     /// in-place or none
     #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = parse_pair::<ContainerName, Notify>)]
     notify: Vec<(ContainerName, Notify)>,
+
+    /// Patterns of the keys that containers read, such as app=db.*,app=tls.*: they are notified only if such a key
+    /// changes
+    #[arg(long, env = pod::env::KEYS, value_name = "NAME=PATTERN", value_delimiter = ',', value_parser = parse_pair::<ContainerName, KeyPattern>)]
+    keys: Vec<(ContainerName, KeyPattern)>,
 
     /// What counts as a container having taken a version: delivered (it was notified) or fetched (it has read it)
     #[arg(long, env = pod::env::ACK, value_name = "WHAT", default_value = "delivered")]
@@ -169,8 +174,14 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     let mut end_signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let identity = Identity::load_or_generate(&args.state_dir, now)?;
     let bindings = Bindings::bind(&args.pod_ips, args.port)?;
-    let containers: Vec<Container> =
-        args.notify.into_iter().map(|(name, notify)| Container { name, notify, ack: args.ack }).collect();
+    let keys = |name: &ContainerName| {
+        args.keys.iter().filter(|(container, _)| container == name).map(|(_, pattern)| pattern.clone()).collect()
+    };
+    let containers: Vec<Container> = args
+        .notify
+        .into_iter()
+        .map(|(name, notify)| Container { keys: keys(&name), name, notify, ack: args.ack })
+        .collect();
     let restarted = containers.iter().filter(|container| container.notify == Notify::InPlace);
     let in_place = InPlaceSettings {
         containers: restarted.map(|container| container.name.clone()).collect(),
@@ -289,7 +300,7 @@ fn to_webhooks(
             Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] })
         }
         Some(container) => Ok((url, container.clone())),
-        None => Ok((url, Container { name, notify: Notify::Webhook, ack })),
+        None => Ok((url, Container { name, notify: Notify::Webhook, ack, keys: Vec::new() })),
     };
     webhooks.into_iter().map(pair).collect()
 }

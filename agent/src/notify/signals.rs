@@ -47,6 +47,11 @@ pub async fn notify_by_signal(
             // The publisher never becomes empty again.
             return;
         };
+        if status.is_unchanged(&container, &etag) {
+            tracing::info!(%container, "container not notified: it reads no key that has changed");
+            is_newer = ready.changed().await.is_ok();
+            continue;
+        }
         let mut attempts = Attempts::new(signal, scope.clone(), etag);
         is_newer = loop {
             let (result, wait) = attempts.make();

@@ -149,10 +149,12 @@ impl Webhooks {
     }
 
     /// Records the keys that have changed with `generation`, whose dictionary has `etag`. Must be called before that
-    /// dictionary is ready.
+    /// dictionary is ready, and after the status says which containers are notified.
     pub fn record_changes(&self, changed: &[String], generation: u64, etag: &str) {
         for webhook in self.webhooks().iter_mut() {
-            webhook.notified = status_now(Outcome::Pending, String::new(), etag, 0);
+            let is_unchanged = webhook.container.as_ref().is_some_and(|name| self.0.status.is_unchanged(name, etag));
+            let outcome = if is_unchanged { Outcome::Unchanged } else { Outcome::Pending };
+            webhook.notified = status_now(outcome, String::new(), etag, 0);
             for key in changed {
                 if webhook.changed.len() < MAX_LISTED_KEYS || webhook.changed.contains_key(key) {
                     webhook.changed.insert(key.clone(), generation);
@@ -169,6 +171,11 @@ impl Webhooks {
         while is_newer {
             // The publisher never becomes empty again.
             let Some(published) = ready.borrow_and_update().clone() else { return };
+            if self.is_unchanged(&id, published.dictionary.etag()) {
+                tracing::info!(webhook = id, "subscriber not notified: it reads no key that has changed");
+                is_newer = ready.changed().await.is_ok();
+                continue;
+            }
             if std::mem::take(&mut has_missed) {
                 self.set_pending(&id, published.dictionary.etag());
             }
@@ -218,6 +225,15 @@ impl Webhooks {
         if let Some(container) = &webhook.container {
             self.0.status.set_webhook_notification(container, webhook.notified.clone());
         }
+    }
+
+    /// Returns whether the subscriber's container reads no key that has changed in the dictionary with `etag`.
+    fn is_unchanged(&self, id: &str, etag: &str) -> bool {
+        let webhooks = self.webhooks();
+        let webhook = webhooks.iter().find(|webhook| webhook.id == id);
+        webhook.is_some_and(|webhook| {
+            webhook.container.as_ref().is_some_and(|name| self.0.status.is_unchanged(name, etag))
+        })
     }
 
     /// Returns the keys that changed since the last delivery, and whether there may be more.
@@ -286,7 +302,7 @@ impl Webhook {
 fn severity(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::NothingYet => 0,
-        Outcome::Delivered => 1,
+        Outcome::Delivered | Outcome::Unchanged => 1,
         Outcome::Pending => 2,
         Outcome::NoHandler | Outcome::NoProcess | Outcome::PermissionDenied | Outcome::Failed => 3,
     }

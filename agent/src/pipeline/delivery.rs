@@ -178,10 +178,10 @@ impl Delivery {
         if let Some(notified) = &self.notified {
             let Outlets { status, hooks, .. } = &self.outlets;
             let etag = published.dictionary.etag();
-            if !hooks.is_empty() {
-                hooks.record_changes(&changed_keys(notified, &published.dictionary), published.generation, etag);
-            }
-            status.begin_notifying(etag, &hooks.containers());
+            let has_use = !hooks.is_empty() || status.selects_keys();
+            let changed = if has_use { changed_keys(notified, &published.dictionary) } else { Vec::new() };
+            status.begin_notifying(notified.etag(), etag, &changed, &hooks.containers());
+            hooks.record_changes(&changed, published.generation, etag);
         }
         self.notified = Some(Arc::clone(&published.dictionary));
         self.outlets.ready.send_replace(Some(published));

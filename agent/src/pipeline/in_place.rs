@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn outcome(in_place: &InPlace) -> Outcome {
-        let container = Container { name: app(), notify: Notify::InPlace, ack: Ack::Delivered };
+        let container = Container { name: app(), notify: Notify::InPlace, ack: Ack::Delivered, keys: Vec::new() };
         let status = StatusPage::new("hub", vec![container], std::time::Instant::now());
         in_place.show_progress(ETAG, &status);
         status.notification(&app()).unwrap().outcome

@@ -21,6 +21,9 @@ pub struct EvidenceStatus {
     pub unassigned_harmed: u32,
     /// Number of pods with the target that are not waited for: they were not healthy before, or can't be reached.
     pub not_waited_for: u32,
+    /// Number of pods with the target whose containers read no key that changed.
+    #[serde(skip_serializing_if = "crate::status::is_zero")]
+    pub unchanged: u32,
     /// Harm of the pods with the target, such as PodNotReady. Absent if they were harmed in different ways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,

@@ -68,6 +68,7 @@ macro_rules! reasons {
 reasons! {
     // What a pod runs: the pod condition nudge.dev/ConfigCurrent.
     Applied Hub false "The pod runs the versions that are assigned to it, and its containers have acknowledged them."
+    Unchanged Hub false "The pod runs the versions that are assigned to it, and its containers read no key that changed."
     Pending Hub false "The pod has not reported its versions yet, or is not running yet."
     Resolving Hub false "The hub is reading the versions that are assigned to the pod."
     NoContact Hub false "The agent has been silent for too long."

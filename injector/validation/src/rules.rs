@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nudge_api::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat, matches_pattern};
+use nudge_api::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 use nudge_protocol::hex::hex;
+use nudge_protocol::matches_pattern;
 use ring::digest::{SHA256, digest};
 
 use crate::deep_stack::with_deep_stack;

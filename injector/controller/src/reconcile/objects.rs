@@ -82,7 +82,7 @@ impl Controller {
     }
 
     /// Reads an object, if it exists.
-    pub(super) async fn read_object<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, CallError>
+    pub(crate) async fn read_object<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, CallError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned,
     {

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{EvictParams, ObjectMeta};
+use kube::api::EvictParams;
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::owners::{WorkloadId, controlling_owner};
 use nudge_core::pods::{PodState, condition, pod_state};
 use nudge_core::restart::{
-    NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartReport, Staleness, next_eviction,
-    report_stale_pods, restart_uses,
+    ConfigUses, NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartReport, Staleness,
+    next_eviction, report_stale_pods, restart_uses,
 };
 use nudge_core::rollout::{Restarts, is_same_content, version_to_publish};
 
@@ -48,7 +48,7 @@ impl Controller {
         // If nothing is published no pod is too old for it, but the reports of agents count.
         let published = published_objects.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
-        let (mut groups, unmanaged_pods) = self.replaceable_groups(goal).await?;
+        let (mut groups, unmanaged_pods) = self.replaceable_groups(goal, memory).await?;
         // A group whose last pod was just evicted is remembered.
         memory.keep_groups(groups.iter().map(|group| &group.id));
         groups.retain(|group| !group.pods.is_empty());
@@ -116,10 +116,11 @@ impl Controller {
     async fn replaceable_groups(
         &self,
         goal: &RestartGoal<'_>,
+        memory: &mut RestartAttempts,
     ) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
-        let RestartGoal { key, status, published_objects, .. } = *goal;
-        let uses =
-            |meta: &ObjectMeta, spec: &PodSpec| restart_uses(meta, spec).takes(key.name.as_str(), published_objects);
+        let RestartGoal { key, config, status, published_objects, .. } = *goal;
+        let name = key.name.as_str();
+        let uses = |pod: &Pod| pod.spec.as_ref().map(|spec| restart_uses(&pod.metadata, spec));
         // Whether the agent reports that its pod started with another content.
         let is_behind = |pod: &Pod| {
             let state = pod_state(pod).filter(PodState::is_by_restart)?;
@@ -141,11 +142,22 @@ impl Controller {
             owners.insert(meta.uid.clone().unwrap_or_default(), owner);
         }
         let mut unmanaged_pods = Vec::new();
-        for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
-            let meta = &pod.metadata;
+        let pods = self.workload_lists.pods(&key.namespace).await?;
+        let is_finished = |pod: &&Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            let finished = matches!(phase, Some("Succeeded" | "Failed"));
-            if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
+            matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let candidates: Vec<(&Pod, ConfigUses)> = pods
+            .iter()
+            .filter(|pod| !is_finished(pod))
+            .filter_map(|pod| Some((pod, uses(pod)?)))
+            .filter(|(_, uses)| uses.takes(name, published_objects))
+            .collect();
+        let own_config = |other: &str| (other == name).then_some(config);
+        self.read_contents(key, candidates.iter().map(|(_, uses)| uses), own_config, memory).await?;
+        for (pod, uses) in candidates {
+            let meta = &pod.metadata;
+            if goal.is_unaffected(&uses, &memory.contents) {
                 continue;
             }
             let replaceable = ReplaceablePod {

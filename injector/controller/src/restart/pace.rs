@@ -7,7 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{AgentlessPolicy, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart::{HoldingObjects, ObjectReport, RETRY_SECONDS, RestartReport, RolloutPart};
+use nudge_core::restart::{
+    ConfigUses, HoldingObjects, KnownContents, ObjectReport, RETRY_SECONDS, RestartReport, RolloutPart,
+};
 use nudge_core::rollout::{Restarts, version_to_publish};
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
@@ -52,6 +54,15 @@ pub(crate) fn is_restarting(status: Option<&VersionedConfigStatus>) -> bool {
 /// Returns the time in whole seconds, because the times that it is compared with were stored so.
 fn whole_second(time: &MicroTime) -> Timestamp {
     Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
+}
+
+impl RestartGoal<'_> {
+    /// Returns whether the move changes nothing that pods with these uses read.
+    pub(super) fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
+        let Self { key, status, is_return, .. } = self;
+        let replaced = if *is_return { &status.target_version } else { &status.current_version };
+        contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
+    }
 }
 
 impl Controller {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, find_condition};
@@ -12,11 +13,12 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::owners::WorkloadId;
 use nudge_core::pods::crashes;
 use nudge_core::restart::{
-    ContentDigest, DIGEST_ANNOTATION, HealthBefore, HoldingObjects, NextRestart, ObjectReport, PodRestarts, PodsBehind,
+    ConfigUses, ContentDigest, DIGEST_ANNOTATION, HealthBefore, NextRestart, ObjectReport, PodRestarts, PodsBehind,
     RestartAttempts, RestartReport, RestartSituation, RolloutPart, TargetedWorkload, UNDECIDED_MESSAGE, Workload,
     add_unnotified_pods, content_digest, count_pods_behind, has_rolling_update, judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
+use nudge_core::versions::contents_of;
 
 use super::pace::RestartGoal;
 use super::template::refusal_report;
@@ -63,8 +65,7 @@ impl Controller {
         // On the way forward workloads are listed only if one may take the version by a restart.
         let must_list =
             is_return || published_objects.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
-        let mut workloads =
-            if must_list { self.restarted_workloads(key, published_objects).await? } else { Vec::new() };
+        let mut workloads = if must_list { self.restarted_workloads(goal, memory).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|targeted| &targeted.workload));
         let settle_seconds = config.spec.rollout.min_ready_seconds;
@@ -171,9 +172,10 @@ impl Controller {
     /// Returns the workloads that take the config by a restart.
     async fn restarted_workloads(
         &self,
-        key: &ConfigKey,
-        published_objects: HoldingObjects,
+        goal: &RestartGoal<'_>,
+        memory: &mut RestartAttempts,
     ) -> Result<Vec<TargetedWorkload>, CallError> {
+        let RestartGoal { key, published_objects, is_return, .. } = *goal;
         let listed = self.workload_lists.workloads(&key.namespace).await?;
         let is_affected = |workload: &&Workload| workload.uses.takes(key.name.as_str(), published_objects);
         let mut workloads: Vec<Workload> = listed.iter().filter(is_affected).cloned().collect();
@@ -183,10 +185,39 @@ impl Controller {
             |name: &String| Some((name.clone(), self.index.config(&ConfigKey::parse(&*key.namespace, name).ok()?)?));
         let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
         let config = |name: &str| configs.get(name).map(|config| &**config);
+        self.read_contents(key, workloads.iter().map(|workload| &workload.uses), &config, memory).await?;
+        let contents = &memory.contents;
+        // Pods that were never restarted for a version started with the one before.
+        let is_unaffected = |workload: &Workload| {
+            !is_return && workload.digest.is_none() && goal.is_unaffected(&workload.uses, contents)
+        };
+        workloads.retain(|workload| !is_unaffected(workload));
         let targeted = |workload: Workload| {
-            content_digest(&workload.uses, config).map(|digest| TargetedWorkload { workload, digest })
+            content_digest(&workload.uses, contents, config).map(|digest| TargetedWorkload { workload, digest })
         };
         Ok(workloads.into_iter().filter_map(targeted).collect())
+    }
+
+    /// Reads the parts that decide whether pods with these uses read a key that changes.
+    pub(super) async fn read_contents<'a, 'b>(
+        &self,
+        key: &ConfigKey,
+        uses: impl Iterator<Item = &'a ConfigUses>,
+        config: impl Fn(&str) -> Option<&'b VersionedConfig>,
+        memory: &mut RestartAttempts,
+    ) -> Result<(), CallError> {
+        for uses in uses {
+            for name in uses.config_maps.keys() {
+                let Some(config) = config(name) else { continue };
+                for part in memory.contents.missing_parts(uses, name, config) {
+                    let map: Option<ConfigMap> = self.read_object(&key.namespace, &part.name).await?;
+                    if let Some(map) = map {
+                        memory.contents.add(part, &contents_of(map.data, map.binary_data));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Counts the restarts of containers in pods of workloads whose controllers would not notice.

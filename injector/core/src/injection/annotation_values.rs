@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nudge_protocol::limits::{MAX_CONFIGS, MAX_VARIABLES};
+use nudge_protocol::limits::{MAX_CONFIGS, MAX_KEY_PATTERNS, MAX_VARIABLES};
 use nudge_protocol::settings::{self, parse_duration};
-use nudge_protocol::{ConfigName, VariableName};
+use nudge_protocol::{ConfigName, KeyPattern, VariableName};
 
 use super::mount_paths::system_path;
 use crate::injection::quantity::Quantity;
@@ -105,6 +105,12 @@ pub(super) fn variables(text: &str) -> Result<Vec<VariableName>, Rule> {
     let rule = "it must be a list of keys separated by commas, each of which becomes a variable of its name";
     let parse = |name: &str| VariableName::new(name).map_err(|error| format!("{rule}; {error}"));
     unique_names(text, parse, "name each key once", MAX_VARIABLES, "variables from configs")
+}
+
+pub(super) fn key_patterns(text: &str) -> Result<Vec<KeyPattern>, Rule> {
+    let rule = "it must be a list of keys separated by commas, such as \"db.*, tls.crt\"";
+    let parse = |pattern: &str| KeyPattern::new(pattern).map_err(|error| format!("{rule}; {error}"));
+    unique_names(text, parse, "name each key once", MAX_KEY_PATTERNS, "patterns of keys")
 }
 
 pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
@@ -212,6 +218,15 @@ mod tests {
         check(variables, &["LIVES", "LIVES, greeting"], &["", "LIVES,", "a.b", "1", "A,A", "NUDGE_PORT", "A=b"]);
         let names = |n: usize| (0..n).map(|n| format!("V{n}")).collect::<Vec<_>>().join(",");
         assert!(variables(&names(MAX_VARIABLES)).is_ok() && variables(&names(MAX_VARIABLES + 1)).is_err());
+    }
+
+    #[test]
+    fn patterns_of_keys_are_listed_once_and_have_a_bound() {
+        check(key_patterns, &["*", "db.*, tls.crt"], &["", "db.*,", "a b", "db/*", "a,a", "a=b"]);
+        let patterns = |n: usize| (0..n).map(|n| format!("k{n}.*")).collect::<Vec<_>>().join(",");
+        assert!(
+            key_patterns(&patterns(MAX_KEY_PATTERNS)).is_ok() && key_patterns(&patterns(MAX_KEY_PATTERNS + 1)).is_err()
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ mod volume_objects;
 pub use facts::{Features, InjectionFacts, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};
 pub use refusal::InjectionRefusal;
-pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_way};
+pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_keys, stated_way};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};
 pub use uptake::{ContainerReads, ContainerUptake, PodReads, ReadPath, RestartCause, Uptake};
 pub use volume_objects::{VolumeObject, objects as objects_of_volume};

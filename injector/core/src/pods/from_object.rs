@@ -17,7 +17,7 @@ use super::probe::{ProbeTimes, is_sidecar, subscribed};
 use super::references::references;
 use super::report::Report;
 use super::restarts::{PodRestartHistory, RestartHistory, is_by_rule};
-use crate::injection::is_updated_by_rollout;
+use crate::injection::{PodReads, Uptake, is_updated_by_rollout};
 use crate::keys::PodUid;
 use crate::owners::WorkloadId;
 
@@ -96,6 +96,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             true => UpdateMode::InPlace,
             false => UpdateMode::Live,
         },
+        has_file_watchers: has_key_patterns(agent) && has_file_watchers(meta, spec),
         created: meta.creation_timestamp.as_ref().map(|time| time.0.as_second()),
         restarts,
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
@@ -103,6 +104,16 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         references: references(spec),
         resource_version: meta.resource_version.clone().map(String::into_boxed_str),
     })
+}
+
+/// Returns whether containers of the agent's pod name the keys that they read.
+fn has_key_patterns(agent: &Container) -> bool {
+    agent.env.iter().flatten().any(|variable| variable.name == pod::env::KEYS)
+}
+
+/// Returns whether a container is not notified, and watches files that the agent keeps.
+fn has_file_watchers(meta: &ObjectMeta, spec: &PodSpec) -> bool {
+    PodReads::of(meta, spec).uptakes(|_, _| true).iter().any(|uptake| uptake.uptake == Uptake::WatchesFiles)
 }
 
 fn lacks_port(scheduled: &PodCondition) -> bool {
@@ -231,6 +242,23 @@ mod tests {
                     {"name": "nudge-agent", "restartCount": 9, "image": "", "imageID": "", "ready": true}],
             },
         })
+    }
+
+    #[test]
+    fn a_container_that_watches_its_files_is_known_where_another_names_its_keys() {
+        let watches = |env: serde_json::Value, mounts: serde_json::Value| {
+            let mut sample = sample();
+            let spec = &mut sample["spec"];
+            spec["initContainers"][0]["env"].as_array_mut().unwrap().extend(env.as_array().unwrap().clone());
+            spec["containers"][1]["volumeMounts"] = mounts;
+            pod_state(&pod(sample)).unwrap().has_file_watchers
+        };
+        let env = json!([{"name": "NUDGE_NOTIFY", "value": "app=SIGHUP"}, {"name": "NUDGE_KEYS", "value": "app=db.*"}]);
+        let share = json!([{"name": "nudge-share", "mountPath": "/run/nudge"}]);
+        let files = json!([share[0], {"name": "nudge-files", "mountPath": "/etc/shop"}]);
+        assert!(!watches(env.clone(), share));
+        assert!(watches(env.clone(), files.clone()));
+        assert!(!watches(json!([env[0]]), files), "no container names its keys");
     }
 
     #[test]

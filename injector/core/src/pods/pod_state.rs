@@ -55,6 +55,9 @@ pub struct PodState {
     pub labels: Arc<BTreeMap<String, String>>,
     /// The way the pod's processes take another version.
     pub update_mode: UpdateMode,
+    /// Whether containers of the pod name the keys that they read, and another one watches its files: that one takes
+    /// every version.
+    pub has_file_watchers: bool,
     /// The time of the pod's creation, in seconds since 1970, if the object has it.
     pub created: Option<i64>,
     /// The restarts of the pod's containers.

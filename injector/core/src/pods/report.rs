@@ -29,6 +29,8 @@ pub struct Report {
 pub enum ReportState {
     /// The pod runs its assigned versions, and its containers have acknowledged them.
     Acknowledged,
+    /// The pod runs its assigned versions, and its containers read no key that changed, so none was notified.
+    Unchanged,
     /// The pod does not run an assigned version yet, or takes it only by a restart.
     Pending(Explanation),
     /// The hub can't give one of the pod's configs. This says nothing about its other configs.
@@ -43,6 +45,7 @@ impl ReportState {
     /// Returns the state of a pod that does not run its assigned versions, or has not acknowledged them.
     pub fn of(explanation: Explanation) -> Self {
         match explanation.reason {
+            Reason::Unchanged => Self::Unchanged,
             Reason::NoContact => Self::NoContact(explanation),
             Reason::NotFound | Reason::NotAllowed | Reason::Changed => Self::Unavailable(explanation),
             Reason::TooLarge
@@ -59,16 +62,29 @@ impl ReportState {
     /// or does not have them yet. The hub says this only of a pod whose agent says so.
     pub fn is_acknowledged(&self) -> bool {
         match self {
-            Self::Acknowledged | Self::Unavailable(_) => true,
+            Self::Acknowledged | Self::Unchanged | Self::Unavailable(_) => true,
             Self::Pending(explanation) => matches!(explanation.reason, Reason::Resolving | Reason::NotRestarted),
             Self::Failed(_) | Self::NoContact(_) => false,
         }
     }
 
-    /// Returns why the state is not [`Self::Acknowledged`].
+    /// Returns whether the pod runs its assigned versions, and its containers have acknowledged them.
+    pub fn is_success(&self) -> bool {
+        self.explanation().is_none()
+    }
+
+    /// Returns the reason of the state.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Unchanged => Reason::Unchanged,
+            state => state.explanation().map_or(Reason::Applied, |explanation| explanation.reason),
+        }
+    }
+
+    /// Returns why the state is no success.
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
-            Self::Acknowledged => None,
+            Self::Acknowledged | Self::Unchanged => None,
             Self::Pending(explanation)
             | Self::Unavailable(explanation)
             | Self::Failed(explanation)
@@ -84,10 +100,10 @@ impl Report {
         let text = one_line(condition.message.as_deref().unwrap_or_default(), MAX_MESSAGE_BYTES);
         let (configs, message) = parse(&text);
         let acknowledged = condition.status == "True";
-        let state = if acknowledged {
-            ReportState::Acknowledged
-        } else {
-            ReportState::of(Reason::named(reason).explained(message))
+        let state = match Reason::named(reason) {
+            Reason::Unchanged => ReportState::Unchanged,
+            _ if acknowledged => ReportState::Acknowledged,
+            reason => ReportState::of(reason.explained(message)),
         };
         let report_second = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
         let reasons = configs.iter().filter_map(|config| Some((config.name.clone(), config.reason?))).collect();
@@ -111,12 +127,12 @@ impl Report {
 
     /// Returns the status of the condition.
     pub fn status(&self) -> &'static str {
-        if self.state == ReportState::Acknowledged { "True" } else { "False" }
+        if self.state.is_success() { "True" } else { "False" }
     }
 
     /// Returns the reason of the condition.
     pub fn reason(&self) -> Reason {
-        self.state.explanation().map_or(Reason::Applied, |explanation| explanation.reason)
+        self.state.reason()
     }
 
     /// Returns the message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after
@@ -232,7 +248,8 @@ mod tests {
             assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
         }
         for reason in Reason::ALL.iter().copied() {
-            let about_others = [Resolving, NotRestarted, Reason::NotFound, Reason::NotAllowed, Reason::Changed];
+            let about_others =
+                [Reason::Unchanged, Resolving, NotRestarted, Reason::NotFound, Reason::NotAllowed, Reason::Changed];
             assert_eq!(state(reason).is_acknowledged(), about_others.contains(&reason), "{reason}");
         }
         assert_eq!(Report::read(&PodCondition::default()), None, "the hub did not write it");

@@ -1,6 +1,6 @@
 //! The uses of configs that require restarts of a template's pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,6 +11,7 @@ use serde_json::json;
 use super::annotations::is_never_restarted;
 use super::holding_objects::HoldingObjects;
 use super::probes::long_running_containers;
+use super::read_keys::{ReadKeys, read_keys};
 use crate::injection;
 use crate::injection::{UpdateWay, is_updated_by_rollout, stated_way};
 use crate::pods::references;
@@ -18,8 +19,8 @@ use crate::pods::references;
 /// The configs that the pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigUses {
-    /// The published ConfigMaps that the pods read themselves.
-    pub config_maps: BTreeSet<String>,
+    /// The published ConfigMaps that the pods read themselves, with the keys that they read.
+    pub config_maps: BTreeMap<String, ReadKeys>,
     /// The published Secrets that the pods read themselves.
     pub secrets: BTreeSet<String>,
     /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates (`notify:
@@ -31,22 +32,21 @@ impl ConfigUses {
     /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it
     /// `holds` the version.
     pub fn takes(&self, config: &str, published_objects: HoldingObjects) -> bool {
-        let reads = (published_objects.config_map && self.config_maps.contains(config))
+        let reads = (published_objects.config_map && self.config_maps.contains_key(config))
             || (published_objects.secret && self.secrets.contains(config));
         self.configs.contains(config) || reads
     }
 
     /// Returns all names, each once.
     pub fn names(&self) -> BTreeSet<&String> {
-        self.config_maps.iter().chain(&self.secrets).chain(&self.configs).collect()
+        self.config_maps.keys().chain(&self.secrets).chain(&self.configs).collect()
     }
 
     /// Returns the objects that these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
-        let named = |kind| {
-            references(spec).into_iter().filter(move |(other, _)| *other == kind).map(|(_, name)| name).collect()
-        };
-        Self { config_maps: named(PartKind::ConfigMap), secrets: named(PartKind::Secret), configs: BTreeSet::new() }
+        let secrets = references(spec).into_iter().filter(|(kind, _)| *kind == PartKind::Secret);
+        let secrets = secrets.map(|(_, name)| name).collect();
+        Self { config_maps: read_keys(spec), secrets, configs: BTreeSet::new() }
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         let (meta, spec) = (serde_json::from_value(meta).unwrap(), serde_json::from_value(spec).unwrap());
         let uses = restart_uses(&meta, &spec);
         assert!(uses.configs.is_empty(), "{uses:?}");
-        uses.config_maps.into_iter().collect()
+        uses.config_maps.into_keys().collect()
     }
 
     fn configs(annotations: &Value, spec: Value) -> Vec<String> {
@@ -235,7 +235,7 @@ mod tests {
             let meta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
             let uses = restart_uses(&meta, &serde_json::from_value(spec.clone()).unwrap());
             assert_eq!(uses.configs.iter().collect::<Vec<_>>(), ["one"]);
-            (uses.config_maps.into_iter().collect::<Vec<_>>(), uses.secrets.len())
+            (uses.config_maps.into_keys().collect::<Vec<_>>(), uses.secrets.len())
         };
         let all = ["by-env", "by-env-from", "by-sub-path", "by-volume", "of-web", "projected"].map(str::to_owned);
         assert_eq!(of(json!({"nudge.dev/notify": "rollout"})), (all.to_vec(), 1));

@@ -7,13 +7,16 @@ use ring::digest::{Context, SHA256};
 
 use super::annotations::ContentDigest;
 use super::config_uses::ConfigUses;
+use super::known_contents::KnownContents;
+use super::read_keys::ReadKeys;
 use crate::rollout::version_to_publish;
 
 /// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
 /// that pods should run. For another config, it is the published content, unless workloads without an agent are
-/// ignored.
+/// ignored. Of a ConfigMap with `contents`, only the keys count that the pods read.
 pub fn content_digest<'a>(
     uses: &ConfigUses,
+    contents: &KnownContents,
     config: impl Fn(&str) -> Option<&'a VersionedConfig>,
 ) -> Option<ContentDigest> {
     let mut sum = Context::new(&SHA256);
@@ -21,7 +24,7 @@ pub fn content_digest<'a>(
     for name in uses.names() {
         let Some(config) = config(name) else { continue };
         // Names and digests contain neither separator.
-        let mut add = |name: &str, digests: Option<Vec<&str>>| {
+        let mut add = |name: &str, digests: Option<Vec<String>>| {
             let Some(digests) = digests else { return };
             has_content = true;
             sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
@@ -30,40 +33,54 @@ pub fn content_digest<'a>(
             add(name, version_digests(config));
             continue;
         }
-        if uses.config_maps.contains(name) {
-            add(name, published_digests(config, PartKind::ConfigMap));
+        if let Some(keys) = uses.config_maps.get(name) {
+            add(name, published_digests(config, PartKind::ConfigMap, keys, contents));
         }
         if uses.secrets.contains(name) {
-            add(&format!("secret/{name}"), published_digests(config, PartKind::Secret));
+            add(&format!("secret/{name}"), published_digests(config, PartKind::Secret, &ReadKeys::All, contents));
         }
     }
     has_content.then(|| ContentDigest::from(&*hex(&sum.finish().as_ref()[..16])))
 }
 
 /// Returns the sealed digests of the version of this config that an agent serves.
-fn version_digests(config: &VersionedConfig) -> Option<Vec<&str>> {
+fn version_digests(config: &VersionedConfig) -> Option<Vec<String>> {
     let status = config.status.as_ref()?;
     let version = status.version(version_to_publish(status)?)?;
-    Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
+    Some(version.parts.iter().map(|part| part.digest.clone()).collect())
 }
 
-/// Returns the sealed digests of the content of this config's published object of this kind.
-fn published_digests(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
+/// Returns the sealed digests of the content of this config's published object of this kind, or the digests of the named
+/// `keys`.
+fn published_digests(
+    config: &VersionedConfig,
+    kind: PartKind,
+    keys: &ReadKeys,
+    contents: &KnownContents,
+) -> Option<Vec<String>> {
     let status = config.status.as_ref().filter(|_| config.spec.agentless_policy == AgentlessPolicy::Restart)?;
     let held = match kind {
         PartKind::ConfigMap => &status.published_version,
         PartKind::Secret => &status.published_secret_version,
     };
     let version = status.version(held.as_deref()?)?;
+    if let ReadKeys::Named(keys) = keys
+        && let Some(digests) = contents.named(version, keys)
+    {
+        return Some(digests);
+    }
     let parts = version.parts.iter().filter(|part| part.kind == kind);
-    Some(parts.map(|part| part.digest.as_str()).collect())
+    Some(parts.map(|part| part.digest.clone()).collect())
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use nudge_api::{PartStatus, RolloutStage, VersionStatus};
     use serde_json::json;
 
+    use super::super::known_contents::tests::{moved, uses};
     use super::*;
 
     pub(crate) fn config(name: &str, published: &str, digest: &str) -> VersionedConfig {
@@ -78,18 +95,21 @@ pub(super) mod tests {
     }
 
     fn digest(configs: &[VersionedConfig], uses: &ConfigUses) -> Option<ContentDigest> {
-        content_digest(uses, |name| configs.iter().find(|config| config.metadata.name.as_deref() == Some(name)))
+        let contents = KnownContents::default();
+        content_digest(uses, &contents, |name| {
+            configs.iter().find(|config| config.metadata.name.as_deref() == Some(name))
+        })
     }
 
     fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<ContentDigest> {
-        let config_maps = names.iter().map(|&name| name.to_owned()).collect();
+        let config_maps = names.iter().map(|&name| (name.to_owned(), ReadKeys::All)).collect();
         digest(configs, &ConfigUses { config_maps, ..ConfigUses::default() })
     }
 
     #[test]
     fn with_an_agent_secrets_count_and_nothing_is_published() {
         let by_agent = ConfigUses { configs: ["shop".to_owned()].into(), ..ConfigUses::default() };
-        let both = ConfigUses { config_maps: by_agent.configs.clone(), ..by_agent.clone() };
+        let both = ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..by_agent.clone() };
         let with_secret = |digest: &str| {
             let mut config = config("shop", "1", "sha256:a");
             let status = config.status.as_mut().unwrap();
@@ -149,6 +169,25 @@ pub(super) mod tests {
         assert_eq!(one, of(&[config("shop", "2", "sha256:a")], &["shop"]));
         assert_ne!(one, of(&[config("shop", "1", "sha256:b")], &["shop"]));
         assert_eq!(of(&[], &["not-ours"]), None);
+    }
+
+    #[test]
+    fn of_named_keys_it_follows_the_values() {
+        let values = |x: &str, y: &str| [("x", x), ("y", y)].map(|(key, value)| (key.to_owned(), value.into())).into();
+        let uses = uses(&["x".to_owned(), "z".to_owned()].into());
+        let digest_of = |values: &BTreeMap<String, Vec<u8>>| {
+            let (config, contents) = moved(&BTreeMap::new(), values);
+            content_digest(&uses, &contents, |name| (name == "shop").then_some(&config)).unwrap()
+        };
+        let first = digest_of(&values("1", "1"));
+        assert_eq!(first, digest_of(&values("1", "2")), "nobody reads y");
+        assert_ne!(first, digest_of(&values("2", "1")));
+        let mut added: BTreeMap<String, Vec<u8>> = values("1", "1");
+        added.insert("z".to_owned(), Vec::new());
+        assert_ne!(first, digest_of(&added));
+        let (config, _) = moved(&BTreeMap::new(), &values("1", "1"));
+        let whole = content_digest(&uses, &KnownContents::default(), |_| Some(&config)).unwrap();
+        assert_eq!(Some(whole), of(std::slice::from_ref(&config), &["shop"]), "the content is not known");
     }
 
     #[test]

@@ -10,10 +10,12 @@ mod evictions;
 #[cfg(test)]
 mod health_tests;
 mod holding_objects;
+mod known_contents;
 mod next_restart;
 mod object_report;
 mod pods_behind;
 mod probes;
+mod read_keys;
 mod restart_attempts;
 #[cfg(test)]
 #[path = "restart_tests.rs"]
@@ -27,8 +29,10 @@ pub use config_uses::{ConfigUses, is_restarted, restart_uses};
 pub use content_digest::content_digest;
 pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_eviction, report_stale_pods};
 pub use holding_objects::HoldingObjects;
+pub use known_contents::KnownContents;
 pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};
 pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
 pub use pods_behind::{PodsBehind, add_unnotified_pods, count_pods_behind, has_rolling_update, judge_pods_behind};
+pub use read_keys::ReadKeys;
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
 pub use workload::{Hold, PodRestarts, ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};

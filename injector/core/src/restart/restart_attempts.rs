@@ -9,6 +9,7 @@ use nudge_api::RolloutStage;
 
 use super::annotations::{ContentDigest, RestartMark};
 use super::elapsed::has_elapsed;
+use super::known_contents::KnownContents;
 use super::object_report::ObjectReport;
 use super::workload::{PodRestarts, ReplicaCounts, Workload, WorkloadProgress};
 use crate::owners::WorkloadId;
@@ -37,6 +38,8 @@ pub struct RestartAttempts {
     groups: HashMap<WorkloadId, GroupAttempts>,
     /// The time when refusals were last forgotten.
     forgotten_at: Option<Timestamp>,
+    /// The contents of parts that were read.
+    pub contents: KnownContents,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

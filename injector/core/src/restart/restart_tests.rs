@@ -19,7 +19,7 @@ pub(super) fn workload(name: &str) -> Workload {
         kind: WorkloadKind::Deployment,
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
-        uses: ConfigUses { config_maps: ["shop".to_owned()].into(), ..ConfigUses::default() },
+        uses: ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..ConfigUses::default() },
         has_agent: false,
         digest: None,
         last_mark: None,

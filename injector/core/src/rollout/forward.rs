@@ -151,8 +151,12 @@ fn assess_pods(
     let tally = Tally::count(&transfer, evidence, observation);
     let judgement = judge_analyses(&transfer, evidence, observation);
     let analysis = analysis_statuses(&transfer, judgement.as_ref(), observation);
-    transfer.evidence =
-        Some(EvidenceStatus { not_waited_for: tally.not_waited_for, analysis, ..evidence_status(evidence) });
+    transfer.evidence = Some(EvidenceStatus {
+        not_waited_for: tally.not_waited_for,
+        unchanged: tally.unchanged,
+        analysis,
+        ..evidence_status(evidence)
+    });
     (transfer, Assessment { tally, judgement })
 }
 
@@ -199,8 +203,7 @@ fn take_next_step(
         }
         return (Rollout::Forward(transfer.with_stage(Stage::Baking, observation.now)), Continuation::AtOnce.into());
     }
-    let before = transfer.thresholds.clone();
-    let is_judge = judge_filter(&before, observation.now);
+    let is_judge = judge_filter(&transfer, observation);
     let candidates = observation.pods.iter().any(&is_judge);
     let last = LastStep::of(&transfer, observation);
     let watched = if transfer.step > 0 {
@@ -345,7 +348,7 @@ fn no_judge_wait(
     observation: &Observation<'_>,
     selector: Option<&StepSelector>,
 ) -> Option<Effects> {
-    if tally.judges > 0 {
+    if tally.judges > 0 || tally.is_unaffected() {
         return None;
     }
     let target = &transfer.target;

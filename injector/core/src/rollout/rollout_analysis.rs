@@ -95,8 +95,8 @@ pub(super) fn question(
     }
     let round = begin_round(evidence, observation)?.to_owned();
     let is_assigned = |pod: &&Subject| transfer.thresholds.is_assigned(pod);
-    let pods: Vec<&Subject> =
-        observation.pods.iter().filter(is_assigned).filter(|pod| pod.has_taken(&transfer.target)).collect();
+    let is_affected = |pod: &&Subject| pod.has_taken(&transfer.target) && !pod.is_unaffected_by(&transfer.target);
+    let pods: Vec<&Subject> = observation.pods.iter().filter(is_assigned).filter(is_affected).collect();
     let runs_current = |pod: &&Subject| pod.is_reachable() && pod.runs.as_ref() == Some(&transfer.base.current);
     let others: Vec<&Subject> = observation.pods.iter().filter(|pod| !is_assigned(pod)).filter(runs_current).collect();
     // Other workloads have other numbers.

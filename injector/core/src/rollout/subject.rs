@@ -37,6 +37,8 @@ pub struct Subject {
     pub runs: Option<String>,
     /// Whether the pod's containers have acknowledged the version of the config that it serves.
     pub acknowledged: bool,
+    /// Whether no container was notified of that version, because the containers read no key that changed.
+    pub is_unchanged: bool,
     /// Whether the pod's agent has reported since the pod was created.
     pub in_contact: bool,
     /// The failure of the config that the pod reported.
@@ -64,6 +66,7 @@ impl Subject {
             node_ready,
             runs: pod.runs(config).map(ToString::to_string),
             acknowledged: state.as_ref().is_some_and(ReportState::is_acknowledged),
+            is_unchanged: state == Some(ReportState::Unchanged),
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             failure: pod.failure(config),
             pod,
@@ -89,6 +92,12 @@ impl Subject {
     /// Returns whether the pod says that it runs `version`, and its containers know.
     pub(super) fn has_taken(&self, version: &str) -> bool {
         self.acknowledged && self.runs.as_deref() == Some(version)
+    }
+
+    /// Returns whether the pod runs `version`, and its health says nothing about it: its containers read no key that
+    /// changed.
+    pub(super) fn is_unaffected_by(&self, version: &str) -> bool {
+        self.is_unchanged && self.has_taken(version)
     }
 
     /// Returns the pod's report against `version`, its assigned version. A report may concern the previous version. But
@@ -136,6 +145,26 @@ mod tests {
             let deaf = seen(config, "NoHandler", "keys=7,shop=2; container app: it has none");
             assert!(!deaf.acknowledged && deaf.failure.is_some(), "{config}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_reads_no_changed_key_has_the_version_and_is_unaffected() {
+        for (reason, config) in [("Unchanged", "shop"), ("TooLarge", "menu")] {
+            let message = if reason == "Unchanged" { "shop=2" } else { "keys=7,menu=2 (Unchanged); config keys: no" };
+            let condition = PodCondition {
+                status: if reason == "Unchanged" { "True" } else { "False" }.to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message.to_owned()),
+                ..PodCondition::default()
+            };
+            let (uid, report) = (PodUid::new("u").unwrap(), Report::read(&condition));
+            let pod = Arc::new(PodState { uid, report, ..PodState::default() });
+            let subject = Subject::of(pod, config, Identity::of_uid("c"), true).unwrap();
+            assert!(subject.has_taken("2") && subject.in_contact && subject.failure.is_none(), "{reason}");
+            assert!(subject.is_unaffected_by("2") && !subject.is_unaffected_by("1"), "{reason}");
+        }
+        let taken = seen("shop", "TooLarge", "keys=7,shop=2 (Applied); config keys: it is too large");
+        assert!(taken.has_taken("2") && !taken.is_unaffected_by("2"));
     }
 
     #[test]

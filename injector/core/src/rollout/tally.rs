@@ -1,9 +1,15 @@
 //! The number of pods that have the target, by how far they are.
 
+use std::collections::HashSet;
+
 use super::clock::seconds;
 use super::evidence::Evidence;
 use super::state::Transfer;
-use super::{Now, Observation, Subject, Thresholds};
+use super::{Observation, Subject};
+use crate::owners::WorkloadId;
+
+/// The workload and the template of pods, which read the same keys.
+type PodOrigin<'a> = (Option<&'a WorkloadId>, Option<&'a str>);
 
 /// The number of pods with the target in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +27,10 @@ pub(super) struct Tally {
     pub(super) first_silent: Option<String>,
     /// The number of pods that can't be waited for.
     pub(super) not_waited_for: u32,
+    /// The number of these pods whose containers may be notified of the target.
+    pub(super) unjudged: u32,
+    /// The number of pods whose containers read no key that changed.
+    pub(super) unchanged: u32,
 }
 
 impl Tally {
@@ -28,11 +38,17 @@ impl Tally {
     pub(super) fn count(transfer: &Transfer, evidence: &Evidence, observation: &Observation<'_>) -> Self {
         let mut tally = Self::default();
         let now = observation.now.steady;
+        let unaffected = unaffected_origins(transfer, observation);
         let patience = 2 * seconds(transfer.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)) {
+            if pod.is_unaffected_by(&transfer.target) {
+                tally.unchanged += 1;
+                continue;
+            }
             let waited_for = evidence.judges(pod) && evidence.is_waited_for(&pod.uid, patience, now);
             if !waited_for || !pod.is_reachable() {
                 tally.not_waited_for += 1;
+                tally.unjudged += u32::from(!unaffected.contains(&origin(pod)));
                 continue;
             }
             tally.judges += 1;
@@ -60,6 +76,11 @@ impl Tally {
         self.judges - self.proven - self.silent
     }
 
+    /// Returns whether pods have the target, and none of them is affected by it.
+    pub(super) fn is_unaffected(&self) -> bool {
+        self.unchanged > 0 && self.judges == 0 && self.unjudged == 0
+    }
+
     /// Returns whether too many pods are silent: more than one and more than a quarter, or one while no pod has proven
     /// the target.
     pub(super) fn is_silent(&self) -> bool {
@@ -80,8 +101,19 @@ impl Tally {
     }
 }
 
+fn origin(pod: &Subject) -> PodOrigin<'_> {
+    (pod.workload.as_ref(), pod.template.as_deref())
+}
+
+/// Returns the origins of pods that have the target, and whose containers read no key that changed.
+fn unaffected_origins<'a>(transfer: &Transfer, observation: &Observation<'a>) -> HashSet<PodOrigin<'a>> {
+    let is_unaffected = |pod: &&Subject| transfer.thresholds.is_assigned(pod) && pod.is_unaffected_by(&transfer.target);
+    observation.pods.iter().filter(is_unaffected).map(origin).collect()
+}
+
 /// Returns whether the health of a pod without the target could count as evidence about it.
-pub(super) fn judge_filter(thresholds: &Thresholds, now: Now<'_>) -> impl Fn(&Subject) -> bool {
-    let seconds = now.time.0.as_second();
-    move |pod| !thresholds.is_assigned(pod) && pod.is_healthy(seconds)
+pub(super) fn judge_filter<'a>(transfer: &Transfer, observation: &Observation<'a>) -> impl Fn(&Subject) -> bool + 'a {
+    let seconds = observation.now.time.0.as_second();
+    let (thresholds, unaffected) = (transfer.thresholds.clone(), unaffected_origins(transfer, observation));
+    move |pod| !thresholds.is_assigned(pod) && pod.is_healthy(seconds) && !unaffected.contains(&origin(pod))
 }

@@ -256,6 +256,7 @@ pub(super) fn evidence_status(evidence: &Evidence) -> EvidenceStatus {
         unassigned: unassigned + unassigned_harmed,
         unassigned_harmed,
         not_waited_for: 0,
+        unchanged: 0,
         reason: reasons().next().filter(|first| reasons().all(|other| other == *first)),
         first: evidence.harms().find(|harm| harm.assigned).map(Harm::status),
         analysis: Vec::new(),

@@ -1,6 +1,7 @@
 //! The patterns that select keys of a source's object.
 
-use nudge_api::{ConfigSourceSpec, matches_pattern};
+use nudge_api::ConfigSourceSpec;
+use nudge_protocol::matches_pattern;
 
 /// Returns whether the source takes this key.
 pub fn selects_key(spec: &ConfigSourceSpec, key: &str) -> bool {

@@ -170,6 +170,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
         unassigned: count,
         unassigned_harmed: count,
         not_waited_for: count,
+        unchanged: count,
         reason: Some(Reason::ContainerRestarted),
         first: Some(first),
         analysis: vec![measured; Analysis::MAX_ANALYSES],

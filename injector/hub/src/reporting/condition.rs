@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nudge_api::{Explanation, Reason};
 use nudge_core::pods::{PodState, Report, ReportState};
 use nudge_protocol::bounded_text::one_line;
-use nudge_protocol::hub::{HubProblem, HubReason, ReportRequest, ReportedConfig, ReportedProblem};
+use nudge_protocol::hub::{HubProblem, HubReason, ReportRequest, ReportedConfig, ReportedContainer, ReportedProblem};
 use nudge_protocol::pod::AGENT_CONTAINER;
 use nudge_protocol::status::Outcome;
 
@@ -75,8 +75,9 @@ pub(super) fn judge(
         let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
         summarize(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
     };
+    let success = if is_unchanged(pod, report) { ReportState::Unchanged } else { ReportState::Acknowledged };
     let reason =
-        |explanation: Option<&Explanation>| explanation.map_or(Reason::Applied, |explanation| explanation.reason);
+        |explanation: Option<&Explanation>| explanation.map_or(success.reason(), |explanation| explanation.reason);
     let explanation = explain(views, report.acknowledged);
     let reasons = views.iter().map(|view| {
         let acknowledged = report.acknowledged || reported_config(view).is_some_and(|config| config.acknowledged);
@@ -88,7 +89,7 @@ pub(super) fn judge(
         |explanation: Explanation| explanation.reason.explained(one_line(&explanation.message, MAX_MESSAGE_BYTES));
     Some(Report {
         versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
-        state: explanation.map_or(ReportState::Acknowledged, |explanation| ReportState::of(clip(explanation))),
+        state: explanation.map_or(success, |explanation| ReportState::of(clip(explanation))),
         reasons,
         at: Some(report_second),
     })
@@ -166,13 +167,20 @@ fn reported_reason(reason: &str) -> Reason {
     if is_word { Reason::named(reason) } else { Reason::Failed }
 }
 
+/// Returns whether no container has taken the served versions, because they read no key that has changed.
+fn is_unchanged(pod: &PodState, report: &ReportRequest) -> bool {
+    let is_unchanged =
+        |container: &ReportedContainer| container.acknowledged && container.outcome == Outcome::Unchanged;
+    !pod.has_file_watchers && !report.containers.is_empty() && report.containers.iter().all(is_unchanged)
+}
+
 /// Explains which container has not acknowledged the served versions.
 fn container_problem(pod: &PodState, report: &ReportRequest) -> Option<Explanation> {
     if report.acknowledged {
         return None;
     }
     let failure = |outcome: Outcome| match outcome {
-        Outcome::NothingYet | Outcome::Pending | Outcome::Delivered => None,
+        Outcome::NothingYet | Outcome::Pending | Outcome::Delivered | Outcome::Unchanged => None,
         Outcome::NoHandler => Some(Reason::NoHandler),
         Outcome::NoProcess => Some(Reason::NoProcess),
         Outcome::PermissionDenied => Some(Reason::PermissionDenied),
@@ -216,7 +224,6 @@ fn hub_reason(reason: HubReason) -> Reason {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use nudge_protocol::hub::ReportedContainer;
     use nudge_protocol::{Ack, BlockDigest, ConfigName, ConfigUid, ContainerName, Notify, VersionName};
 
     use super::*;
@@ -308,6 +315,26 @@ mod tests {
             let judged = judged(&views, &with(vec![container(Outcome::Pending, false), container(outcome, false)]));
             assert_eq!(judged, expect(false, outcome.as_str(), "shop=2; subscriber app: why"));
         }
+    }
+
+    #[test]
+    fn a_pod_is_unchanged_if_all_its_containers_are() {
+        let views = [view("shop", 3, "2"), view("keys", 1, "7")];
+        let with =
+            |containers| ReportRequest { containers, ..report(vec![config("shop", 3, "2"), config("keys", 1, "7")]) };
+        let unchanged = || container(Outcome::Unchanged, true);
+        let judge = |containers| judged(&views, &with(containers));
+        assert_eq!(judge(vec![unchanged(), unchanged()]), expect(true, "Unchanged", "shop=2,keys=7"));
+        assert_eq!(judge(vec![unchanged(), container(Outcome::Delivered, true)]).1, "Applied");
+        assert_eq!(judge(vec![unchanged(), container(Outcome::NothingYet, true)]).1, "Applied");
+        let watcher = PodState { has_file_watchers: true, ..PodState::default() };
+        let report = super::judge(&watcher, &views, &with(vec![unchanged()]), 1).unwrap();
+        assert_eq!(report.reason(), Reason::Applied, "another container watches its files");
+        let mut lacking = with(vec![unchanged()]);
+        let reason = "TooLarge".to_owned();
+        lacking.configs[1].problem = Some(ReportedProblem { reason, message: "no".to_owned() });
+        let message = "shop=2 (Unchanged),keys=7; config keys: no";
+        assert_eq!(judged(&views, &lacking), expect(false, "TooLarge", message));
     }
 
     #[test]

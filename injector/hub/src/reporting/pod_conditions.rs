@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nudge_cluster::index::Index;
 use nudge_core::keys::PodKey;
-use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_core::pods::{PodState, Report};
 use nudge_protocol::hub::ReportRequest;
 use tokio::time::{Instant, sleep_until};
 
@@ -130,7 +130,7 @@ impl PodConditions {
         self.reports.retain(|key, report| {
             let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == report.uid);
             if let Some(pod) = &pod {
-                let is_acknowledged = |condition: &Report| condition.state == ReportState::Acknowledged;
+                let is_acknowledged = |condition: &Report| condition.state.is_success();
                 if report.was_overwritten_by_earlier(pod) {
                     self.enqueue(pod);
                 } else if !pod.report.as_ref().is_none_or(is_acknowledged) {

@@ -138,7 +138,11 @@ pub(crate) fn evidence_text(evidence: &EvidenceStatus, target: &str, current: &s
         0 => String::new(),
         count => format!("; {count} not waited for"),
     };
-    format!("{}{not_waited_for}", describe_evidence(evidence, target, current))
+    let unchanged = match evidence.unchanged {
+        0 => String::new(),
+        count => format!("; {count} read no key that changed"),
+    };
+    format!("{}{not_waited_for}{unchanged}", describe_evidence(evidence, target, current))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{AgentlessPolicy, PartKind, RolloutStage, Watch};
 use nudge_core::config::PlannedMove;
 use nudge_core::identity::Identity;
-use nudge_core::injection::{PodReads, Uptake};
+use nudge_core::injection::{PodReads, Uptake, stated_keys};
 use nudge_core::pods::{PodState, pod_state, unprobed_containers};
-use nudge_core::restart::{HoldingObjects, Workload};
+use nudge_core::restart::{HoldingObjects, ReadKeys, Workload};
 use nudge_core::rollout::{Now, PlannedStep, SteadyTime, Subjects, is_same_content, move_time};
 use nudge_core::versions::object_name;
 use nudge_protocol::Notify;
@@ -172,7 +172,10 @@ impl Plan {
             course = PlannedMove::Nothing;
         }
         let moves = !matches!(course, PlannedMove::Nothing);
-        let restarts = if moves { restarts(subject) } else { Vec::new() };
+        let current = status.current_version.clone();
+        let is_same = version.zip(current.as_deref()).is_some_and(|(new, old)| is_same_content(&status, new, old));
+        let keys = if is_same { Some(Vec::new()) } else { keys(before.as_ref(), planned.contents.as_ref()) };
+        let restarts = if moves { restarts(subject, keys.as_deref()) } else { Vec::new() };
         let is_restarted = restarts.iter().any(|restart| restart.effect == Effect::Restarted);
         let live: Vec<&PodState> = states.iter().map(|state| &**state).collect();
         let config_pods = ConfigPods { live: &live, by_steps: subjects.by_steps() };
@@ -196,12 +199,9 @@ impl Plan {
             acknowledgement_seconds: move_time.acknowledgement.as_secs(),
             bake_seconds,
         };
-        let current = status.current_version.clone();
-        let is_same = version.zip(current.as_deref()).is_some_and(|(new, old)| is_same_content(&status, new, old));
         Self {
             namespace: config.metadata.namespace.clone().unwrap_or_default(),
             config: name.to_owned(),
-            keys: if is_same { Some(Vec::new()) } else { keys(before.as_ref(), planned.contents.as_ref()) },
             version: planned.version.clone(),
             movement: match course {
                 PlannedMove::Nothing => Movement::Nothing,
@@ -213,7 +213,8 @@ impl Plan {
             stage,
             time: (has_pods && !steps.is_empty()).then_some(time),
             steps: if has_pods { steps.iter().map(step).collect() } else { Vec::new() },
-            containers: if moves { containers(subject, &pods) } else { Vec::new() },
+            containers: if moves { containers(subject, &pods, keys.as_deref()) } else { Vec::new() },
+            keys,
             holds: holds(planned, facts, &course, &config_pods, is_restarted, now),
             restarts,
             unprobed: if moves { unprobed(&pods) } else { Vec::new() },
@@ -245,8 +246,13 @@ fn keys(before: Option<&ContentsByKind>, after: Option<&ContentsByKind>) -> Opti
     Some(changes.into_iter().map(|change| KeyPlan { key: change.key, change: change.what }).collect())
 }
 
+/// Returns whether one of these keys changes, or it is not known which do.
+fn may_change(changed: Option<&[KeyPlan]>, is_read: impl Fn(&str) -> bool) -> bool {
+    changed.is_none_or(|changed| changed.iter().any(|change| is_read(&change.key)))
+}
+
 /// Returns what happens to the containers of pods with an agent.
-fn containers(subject: &Subject, pods: &[ConfigPod<'_>]) -> Vec<ContainerPlan> {
+fn containers(subject: &Subject, pods: &[ConfigPod<'_>], changed: Option<&[KeyPlan]>) -> Vec<ContainerPlan> {
     let config = &subject.planned.config;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let default = PodSpec::default();
@@ -254,7 +260,14 @@ fn containers(subject: &Subject, pods: &[ConfigPod<'_>]) -> Vec<ContainerPlan> {
     for ConfigPod { object, state } in pods {
         let reads = PodReads::of(&object.metadata, object.spec.as_ref().unwrap_or(&default));
         for uptake in reads.uptakes_of(name, |kind| config.spec.owns(kind)) {
-            let (effect, reason) = effect(uptake.uptake);
+            let keys = stated_keys(&object.metadata, uptake.container);
+            let is_read = |key: &str| keys.iter().flatten().any(|pattern| pattern.matches(key));
+            let (effect, reason) = match effect(uptake.uptake) {
+                (Effect::Notified, reason) if keys.is_some() && !may_change(changed, is_read) => {
+                    (Effect::Untouched, format!("{reason}, but it reads no key that changes"))
+                }
+                effect => effect,
+            };
             let row = (state.workload_name().to_owned(), uptake.container.to_owned(), effect, reason);
             *counts.entry(row).or_default() += 1;
         }
@@ -275,7 +288,7 @@ fn effect(uptake: Uptake) -> (Effect, String) {
 }
 
 /// Returns the workloads that take the version by a restart, and those that would if the config let them.
-fn restarts(subject: &Subject) -> Vec<RestartPlan> {
+fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> {
     let config = &subject.planned.config;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let owns = |kind| config.spec.owns(kind);
@@ -291,6 +304,9 @@ fn restarts(subject: &Subject) -> Vec<RestartPlan> {
             _ if !workload.uses.takes(name, published) => {
                 (Effect::Untouched, format!("{reads}, and spec.agentlessPolicy is Ignore"))
             }
+            _ if is_unaffected(workload, name, published, changed) => {
+                (Effect::Untouched, format!("{reads}, but no key that changes"))
+            }
             Some(report) => (Effect::Untouched, format!("{reads}, but {}", report.why.message)),
             None => (Effect::Restarted, reads),
         };
@@ -302,12 +318,19 @@ fn restarts(subject: &Subject) -> Vec<RestartPlan> {
     restarts
 }
 
+/// Returns whether the pods of the workload read single keys of the ConfigMap alone, and none of these changes.
+fn is_unaffected(workload: &Workload, config: &str, published: HoldingObjects, changed: Option<&[KeyPlan]>) -> bool {
+    let Some(ReadKeys::Named(keys)) = workload.uses.config_maps.get(config) else { return false };
+    let others = HoldingObjects { config_map: false, ..published };
+    !workload.uses.takes(config, others) && !may_change(changed, |key| keys.contains(key))
+}
+
 /// Describes why the workload takes the version only by a restart.
 fn reading(workload: &Workload, config: &str, owned: HoldingObjects) -> String {
     if workload.uses.configs.contains(config) {
         return "its pods have notify: rollout".to_owned();
     }
-    let map = (owned.config_map && workload.uses.config_maps.contains(config)).then_some(PartKind::ConfigMap);
+    let map = (owned.config_map && workload.uses.config_maps.contains_key(config)).then_some(PartKind::ConfigMap);
     let secret = (owned.secret && workload.uses.secrets.contains(config)).then_some(PartKind::Secret);
     let objects: Vec<String> = map.into_iter().chain(secret).map(|kind| object_name(kind, config)).collect();
     let agent = if workload.has_agent { "" } else { " without an agent" };

@@ -192,6 +192,36 @@ fn workloads_that_read_the_object_are_restarted_where_they_can_be() {
 }
 
 #[test]
+fn who_reads_no_key_that_changes_is_left_alone() {
+    let container = |keys: &str, is_known: bool| {
+        let annotations = json!({"nudge.dev/notify": "SIGHUP", "nudge.dev/keys.app": keys});
+        let mut subject = subject(&json!({"version": "2"}), &[pod("web-a", &annotations, &app(&json!({})))]);
+        subject.before = subject.before.filter(|_| is_known);
+        let container = &serde_json::to_value(plan(&subject)).unwrap()["containers"][0];
+        format!("{}: {}", container["effect"].as_str().unwrap(), container["reason"].as_str().unwrap())
+    };
+    assert_eq!(container("l*, other", true), "notified: SIGHUP");
+    assert_eq!(container("other", true), "untouched: SIGHUP, but it reads no key that changes");
+    assert_eq!(container("other", false), "notified: SIGHUP", "it is not known what changes");
+
+    let workload = |env: &Value, objects: &Value| {
+        let template = json!({"spec": {"containers": [{"name": "app", "env": env}]}});
+        let spec = json!({"replicas": 2, "selector": {}, "template": template});
+        let object: Deployment = serde_json::from_value(json!({"metadata": {"name": "api"}, "spec": spec})).unwrap();
+        let mut subject = subject(&json!({"version": "2", "objects": objects}), &[]);
+        subject.facts.workloads = vec![Workload::of_deployment(&object).unwrap()];
+        serde_json::to_value(plan(&subject)).unwrap()["restarts"][0]["effect"].clone()
+    };
+    let from = |kind: &str, key: &str| json!({"name": "A", "valueFrom": {kind: {"name": "game", "key": key}}});
+    let map = json!(["ConfigMap"]);
+    assert_eq!(workload(&json!([from("configMapKeyRef", "lives")]), &map), "restarted");
+    assert_eq!(workload(&json!([from("configMapKeyRef", "other")]), &map), "untouched");
+    let both = json!([from("configMapKeyRef", "other"), from("secretKeyRef", "other")]);
+    assert_eq!(workload(&both, &map), "untouched");
+    assert_eq!(workload(&both, &json!(["ConfigMap", "Secret"])), "restarted", "Secrets are not compared");
+}
+
+#[test]
 fn a_version_that_is_current_or_can_not_be_made_moves_nothing() {
     let pods = [pod("web-a", &signal(), &app(&json!({})))];
     let mut current = subject(&json!({"version": "1"}), &pods);

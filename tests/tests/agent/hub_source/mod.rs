@@ -7,6 +7,7 @@ mod contact;
 mod containers;
 mod files;
 mod in_place;
+mod keys;
 mod port;
 mod ready;
 mod refused;

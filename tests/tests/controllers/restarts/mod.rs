@@ -4,6 +4,7 @@
 mod by_restart;
 mod progress;
 mod published_secret;
+mod read_keys;
 
 use std::time::Duration;
 

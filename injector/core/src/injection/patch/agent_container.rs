@@ -90,7 +90,10 @@ fn environment(container: &AgentContainer<'_>) -> Vec<Value> {
     let notify = container.targets.notified.iter().map(|(name, notify)| write_pair(name, notify));
     let webhooks = request.webhooks.iter().map(|(name, url)| write_pair(name, url));
     let checks = request.checks.iter().map(|(name, url)| write_pair(name, url));
-    let keys = request.variables.iter().flat_map(|(name, keys)| keys.iter().map(move |key| write_pair(name, key)));
+    let variable_keys =
+        request.variables.iter().flat_map(|(name, keys)| keys.iter().map(move |key| write_pair(name, key)));
+    let read_keys =
+        request.keys.iter().flat_map(|(name, patterns)| patterns.iter().map(move |key| write_pair(name, key)));
     let ack = match request.ack {
         Some(Ack::Fetched) => "fetched",
         Some(Ack::Delivered) => "delivered",
@@ -102,8 +105,9 @@ fn environment(container: &AgentContainer<'_>) -> Vec<Value> {
     let variables = [
         (pod::env::CONFIGS, write_list(container.configs)),
         (pod::env::NOTIFY, write_list(notify)),
-        (pod::env::VARIABLES, write_list(keys)),
+        (pod::env::VARIABLES, write_list(variable_keys)),
         (pod::env::VARIABLES_DIR, only_if(!request.variables.is_empty(), VARIABLES_DIR)),
+        (pod::env::KEYS, write_list(read_keys)),
         (pod::env::ACK, ack.to_owned()),
         (pod::env::WEBHOOKS, write_list(webhooks)),
         (pod::env::CHECKS, write_list(checks)),

@@ -14,4 +14,4 @@ pub use opt_in::opts_in;
 pub(super) use pod_configs::{gate_warning, resolve_configs};
 pub use pod_request::{PodRequest, read};
 pub(super) use unknown::check_unknown_keys;
-pub use update_way::{UpdateWay, is_updated_by_rollout, stated_way};
+pub use update_way::{UpdateWay, is_updated_by_rollout, stated_keys, stated_way};

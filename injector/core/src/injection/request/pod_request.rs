@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use nudge_protocol::limits::{MAX_CHECKS, MAX_VARIABLES, MAX_WEBHOOKS};
-use nudge_protocol::{Ack, ConfigName, Notify, VariableName};
+use nudge_protocol::limits::{MAX_CHECKS, MAX_KEY_PATTERNS, MAX_VARIABLES, MAX_WEBHOOKS};
+use nudge_protocol::{Ack, ConfigName, KeyPattern, Notify, VariableName};
 use serde_json::Value;
 
 use super::annotations::{self as names, of_container};
@@ -35,6 +35,7 @@ pub struct PodRequest {
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
     pub(in crate::injection) variables: BTreeMap<String, Vec<VariableName>>,
+    pub(in crate::injection) keys: BTreeMap<String, Vec<KeyPattern>>,
     pub(in crate::injection) webhook_allow: Vec<SocketAddr>,
     pub(in crate::injection) port: Option<u16>,
     pub(in crate::injection) mount_path: Option<String>,
@@ -101,7 +102,7 @@ impl PodRequest {
         Some(if is_implied { format!("{}.{name}", names::VARIABLES) } else { format!("{}.{name}{way}", names::NOTIFY) })
     }
 
-    /// Returns the annotations that ask for signals and webhooks.
+    /// Returns the annotations that ask for signals and webhooks, or say when these are sent.
     fn notifications(&self) -> Vec<String> {
         let is_notified = |notify: &Notify| !matches!(notify, Notify::None | Notify::InPlace);
         let of_pod = self.notify.filter(is_notified).map(|_| names::NOTIFY.to_owned());
@@ -111,7 +112,8 @@ impl PodRequest {
             .filter(|(name, notify)| is_notified(notify) && !self.webhooks.contains_key(*name))
             .map(|(name, _)| format!("{}.{name}", names::NOTIFY));
         let webhooks = self.webhooks.keys().map(|name| format!("{}.{name}", names::WEBHOOK));
-        of_pod.into_iter().chain(of_containers).chain(webhooks).collect()
+        let keys = self.keys.keys().map(|name| format!("{}.{name}", names::KEYS));
+        of_pod.into_iter().chain(of_containers).chain(webhooks).chain(keys).collect()
     }
 
     /// Applies the restart that one container asks for to all containers of the pod: none of them is notified.
@@ -141,6 +143,7 @@ impl PodRequest {
             *notify = way;
         }
         self.webhooks.clear();
+        self.keys.clear();
         Ok(())
     }
 
@@ -237,11 +240,18 @@ impl AnnotationReader<'_> {
                 let keys = annotation_values::variables(text)
                     .map_err(|allowed| InjectionRefusal::value(annotation, text, allowed))?;
                 request.variables.insert(name.to_owned(), keys);
+            } else if let Some(name) = of_container(annotation, names::KEYS) {
+                self.check_notified(annotation, name)?;
+                let patterns = annotation_values::key_patterns(text)
+                    .map_err(|allowed| InjectionRefusal::value(annotation, text, allowed))?;
+                request.keys.insert(name.to_owned(), patterns);
             }
         }
         let variables = request.variables.values().map(Vec::len).sum();
+        let patterns = request.keys.values().map(Vec::len).sum();
         for (base, count, max, items) in [
             (names::VARIABLES, variables, MAX_VARIABLES, "variables from configs"),
+            (names::KEYS, patterns, MAX_KEY_PATTERNS, "patterns of keys"),
             (names::WEBHOOK, request.webhooks.len(), MAX_WEBHOOKS, "webhooks"),
             (names::CHECK, request.checks.len(), MAX_CHECKS, "checks"),
         ] {

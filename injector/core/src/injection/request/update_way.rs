@@ -2,9 +2,10 @@
 //! update of the workload brings the version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nudge_protocol::Notify;
+use nudge_protocol::{KeyPattern, Notify};
 
-use super::annotations::{NOTIFY, VARIABLES, WEBHOOK, of_container};
+use super::annotations::{KEYS, NOTIFY, VARIABLES, WEBHOOK, of_container};
+use crate::injection::annotation_values;
 
 /// The value for pods that take another version only by a rolling update of their workload.
 pub(super) const ROLLOUT: &str = "rollout";
@@ -45,6 +46,11 @@ pub fn stated_way(meta: &ObjectMeta, container: &str) -> Option<UpdateWay> {
         return Some(UpdateWay::Agent(Notify::InPlace));
     }
     of_container(NOTIFY).or_else(|| annotations.get(NOTIFY)).and_then(|text| parse_way(text).ok())
+}
+
+/// Returns the keys that a container is notified of, as the annotations of its pod say; `None` if it is notified of all.
+pub fn stated_keys(meta: &ObjectMeta, container: &str) -> Option<Vec<KeyPattern>> {
+    annotation_values::key_patterns(meta.annotations.as_ref()?.get(&format!("{KEYS}.{container}"))?).ok()
 }
 
 #[cfg(test)]

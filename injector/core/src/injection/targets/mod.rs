@@ -10,7 +10,7 @@ use nudge_protocol::Notify;
 pub(super) use self::run_as_user::{NOBODY_UID, RunAsUser, reader_of};
 use super::refusal::{InjectionRefusal, shorten};
 use super::request::PodRequest;
-use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};
+use super::request::annotations::{CHECK, CONTAINERS, KEYS, NOTIFY, VARIABLES};
 use super::settings::InjectionSettings;
 use super::user_pod::{ContainerRole, UserContainer, UserPod};
 
@@ -64,6 +64,13 @@ impl<'a> Targets<'a> {
                 shorten(name)
             )));
         }
+        if let Some(name) = request.keys.keys().find(|name| !notified.contains_key(name.as_str())) {
+            return Err(InjectionRefusal::Pod(format!(
+                "annotation {KEYS}.{0} says which keys container {0} is notified of, and the agent does not notify {0}; set {NOTIFY}.{0} to a \
+                 signal or webhook, or remove the annotation",
+                shorten(name)
+            )));
+        }
         Ok(Self { members, notified })
     }
 
@@ -93,8 +100,9 @@ fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Inject
     let variables = request.variables.keys().map(|name| (format!("{VARIABLES}.{name}"), name));
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
     let checked = request.checks.keys().map(|name| (format!("{CHECK}.{name}"), name));
+    let keys = request.keys.keys().map(|name| (format!("{KEYS}.{name}"), name));
     let Some((annotation, name)) =
-        listed.chain(variables).chain(notified).chain(checked).find(|(_, name)| foreign.contains(name))
+        listed.chain(variables).chain(notified).chain(checked).chain(keys).find(|(_, name)| foreign.contains(name))
     else {
         return Ok(());
     };

@@ -87,6 +87,33 @@ fn containers_are_asked_as_annotated() {
 }
 
 #[test]
+fn containers_are_notified_of_the_keys_that_they_read() {
+    let spec = json!({
+        "initContainers": [{"name": "setup"}],
+        "containers": [{"name": "app"}, {"name": "web"}, {"name": "istio-proxy"}],
+    });
+    let keys = |annotations: &Value| {
+        let injected = injected(&with_spec(annotations, &spec));
+        variable(&injected["spec"]["initContainers"][0], "NUDGE_KEYS").as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(keys(&json!({"notify": "SIGHUP"})), "");
+    let two = json!({"notify": "SIGHUP", "keys.app": "db.*, tls.crt", "keys.web": "*"});
+    assert_eq!(keys(&two), "app=db.*,app=tls.crt,web=*");
+    assert_eq!(keys(&json!({"webhook.app": "http://localhost/", "keys.app": "db.*"})), "app=db.*");
+    let refused = |annotations: &Value| refused(&with_spec(annotations, &spec));
+    let unnotified = "annotation nudge.dev/keys.app says which keys container app is notified of, and the agent does not notify \
+                      app; set nudge.dev/notify.app to a signal or webhook, or remove the annotation";
+    assert_eq!(refused(&json!({"keys.app": "db.*"})), unnotified);
+    assert_eq!(refused(&json!({"notify": "SIGHUP", "notify.app": "none", "keys.app": "db.*"})), unnotified);
+    assert_eq!(refused(&json!({"notify": "SIGHUP", "containers": "web", "keys.app": "db.*"})), unnotified);
+    let with = |name: &str| json!({"notify": "SIGHUP", format!("keys.{name}"): "db.*"});
+    assert!(refused(&with("setup")).contains("names init container setup, which ends"));
+    assert!(refused(&with("api")).contains("names container \"api\", which this pod does not have"));
+    assert!(refused(&with("istio-proxy")).contains("which another injector adds"));
+    assert!(refused(&json!({"keys": "db.*"})).contains("did you mean nudge.dev/keys.CONTAINER?"));
+}
+
+#[test]
 fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
     for (name, value, allowed) in [
         ("configs", "Shop", "DNS name"),
@@ -96,6 +123,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
         ("check.app", "https://127.0.0.1/", "http://"),
         ("check.app", "http://example.com/", "names are not looked up"),
         ("webhook-allow", "example.com:80", "names are not looked up"),
+        ("keys.app", "db/*", "separated by commas, such as \"db.*, tls.crt\"; key pattern"),
         ("agent-port", "80", "1024 to 65535"),
         ("mount-path", "/run/nudge/x", "belongs to the agent"),
         ("ack", "seen", "delivered, fetched"),
@@ -148,6 +176,7 @@ fn a_rolling_update_that_one_container_asks_for_is_for_its_pod() {
         (json!({"notify": "rollout", "notify.web": "SIGHUP"}), "notify", &["notify.web"]),
         (json!({"notify": "SIGHUP", "notify.web": "rollout"}), "notify.web", &["notify"]),
         (json!({"notify": "rollout", "webhook.web": hook}), "notify", &["webhook.web"]),
+        (json!({"notify": "rollout", "keys.web": "db.*"}), "notify", &["keys.web"]),
         (json!({"notify.web": "rollout", "webhook.web": hook}), "notify.web", &["webhook.web"]),
         (json!({"notify": "rollout", "notify.web": "webhook", "webhook.web": hook}), "notify", &["webhook.web"]),
         (
@@ -165,7 +194,7 @@ fn a_rolling_update_that_one_container_asks_for_is_for_its_pod() {
         });
         assert_eq!(warnings, expected.collect::<Vec<_>>(), "{annotations}");
         let agent = &pod["spec"]["initContainers"][0];
-        for setting in ["NUDGE_NOTIFY", "NUDGE_WEBHOOKS"] {
+        for setting in ["NUDGE_NOTIFY", "NUDGE_WEBHOOKS", "NUDGE_KEYS"] {
             assert_eq!(variable(agent, setting), &Value::Null, "{annotations}");
         }
         assert_eq!((&agent["restartPolicyRules"], &pod["spec"]["shareProcessNamespace"]), (&Value::Null, &Value::Null));
@@ -236,6 +265,16 @@ fn bounds_are_kept_at_admission() {
         }
         pod
     };
+    let patterns = |count: usize| {
+        let keys: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
+        let half = count / 2;
+        with_spec(
+            &json!({"notify": "SIGHUP", "keys.c0": keys[..half].join(","), "keys.c1": keys[half..].join(",")}),
+            &json!({"containers": containers(2)}),
+        )
+    };
+    injected(&patterns(64));
+    assert!(refused(&patterns(65)).contains("ask for 65 patterns of keys, and a pod can have at most 64"));
     for (base, what) in [("webhook", "webhooks"), ("check", "checks")] {
         injected(&urls(base, 16));
         assert!(refused(&urls(base, 17)).contains(&format!("ask for 17 {what}, and a pod can have at most 16")));

@@ -51,12 +51,13 @@ impl Evidence {
         });
     }
 
-    /// Finds harm that the version did not cause: it had begun before, the pod was removed, its node is away, or the
-    /// same share of other pods on its node was harmed.
+    /// Finds harm that the version did not cause: it had begun before, the pod was removed, its node is away, its
+    /// containers were not notified, or the same share of other pods on its node was harmed.
     pub(super) fn excuse(&mut self, observation: &Observation<'_>, now: SteadyTime) {
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.harms.iter().any(|harm| !harm.excused)) else {
             return;
         };
+        let target = trial.target.clone();
         let pods: HashMap<&PodUid, &Subject> = observation.pods.iter().map(|pod| (&pod.uid, pod)).collect();
         let mut nodes: HashMap<Option<&str>, NodePods> = HashMap::new();
         for pod in observation.pods {
@@ -71,8 +72,9 @@ impl Evidence {
         for harm in trial.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.is_excusable()) {
             // The deletion of a broken pod does not make the version better.
             let is_recent = now - harm.at <= REMOVAL_WINDOW;
-            let is_removed = match pods.get(&harm.uid) {
+            let is_elsewhere = match pods.get(&harm.uid) {
                 None => is_recent && harm.kind == HarmKind::Unready,
+                Some(pod) if harm.assigned && pod.is_unaffected_by(&target) => true,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };
             let NodePods { judges, harmed } = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
@@ -86,7 +88,7 @@ impl Evidence {
             let with_agent =
                 with_agent.is_some_and(|restarted_at| (restarted_at - harm.at).abs() <= AGENT_RESTART_WINDOW);
             let flaps = harm.kind == HarmKind::Unready && history.is_some_and(PodHistory::was_unwell);
-            harm.excused = is_removed
+            harm.excused = is_elsewhere
                 || is_of_node
                 || with_agent
                 || (harm.assigned && (flaps || harm.began_before_notification()));

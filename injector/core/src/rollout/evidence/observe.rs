@@ -198,13 +198,15 @@ impl PodHistory {
     }
 
     /// Notes since when the pod is healthy, and that it counts again.
-    fn note_health(&mut self, Sighting { pass, pod, has_crashed, .. }: Sighting<'_>) {
+    fn note_health(&mut self, sighting: Sighting<'_>) {
+        let Sighting { pass, pod, has_crashed, .. } = sighting;
         let is_healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !has_crashed;
         self.healthy_since = if is_healthy { self.healthy_since.or(Some(pass.now)) } else { None };
         let is_long_healthy = self.is_long_healthy(pass);
         // A version is compared with the pods that are healthy when its trial begins.
         let counts = (is_long_healthy || (pass.begins_trial && pod.is_healthy(pass.now_seconds))) && !pod.is_of_job();
         self.role = match self.role {
+            role if sighting.is_unaffected() && !role.is_harmed() => Role::Bystander,
             Role::Bystander if counts => Role::Judge,
             Role::FellUnseen if is_healthy => Role::Judge,
             harmed if is_long_healthy && pass.target.is_none() => harmed.without_harm(),

@@ -32,3 +32,10 @@ pub(super) struct Sighting<'a> {
     /// Whether a container of the pod crashed since the last observation.
     pub(super) has_crashed: bool,
 }
+
+impl Sighting<'_> {
+    /// Returns whether the pod has the target, and its health says nothing about it.
+    pub(super) fn is_unaffected(&self) -> bool {
+        self.is_assigned && self.pass.target.is_some_and(|target| self.pod.is_unaffected_by(target))
+    }
+}

@@ -15,6 +15,7 @@ mod rollout_analysis;
 mod rollout_analysis_simulation;
 mod scene;
 mod thresholds;
+mod unchanged;
 mod verdict;
 mod window;
 mod withheld;
@@ -283,6 +284,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         node_ready: true,
         runs: Some("1".to_owned()),
         acknowledged: true,
+        is_unchanged: false,
         in_contact: true,
         failure: None,
     }

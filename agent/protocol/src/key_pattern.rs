@@ -1,10 +1,10 @@
-//! Patterns of keys, in sources and in rules of `spec.validation`.
+//! Patterns of keys: in sources, in rules of `spec.validation`, and of the keys that a container reads.
 
 /// Returns whether the text matches the pattern. `*` stands for any characters.
 ///
 /// ```
-/// assert!(nudge_api::matches_pattern("tls.*", "tls.crt"));
-/// assert!(!nudge_api::matches_pattern("tls.key", "tls.keys"));
+/// assert!(nudge_protocol::matches_pattern("tls.*", "tls.crt"));
+/// assert!(!nudge_protocol::matches_pattern("tls.key", "tls.keys"));
 /// ```
 pub fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((first, remainder)) = pattern.split_once('*') else { return pattern == text };

@@ -1,0 +1,145 @@
+//! The keys of ConfigMaps that the pods of a template read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, KeyToPath, PodSpec, VolumeMount};
+
+/// The keys of a ConfigMap that pods read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadKeys {
+    /// All keys.
+    All,
+    /// These keys, which variables, items of volumes or subPaths name.
+    Named(BTreeSet<String>),
+}
+
+impl ReadKeys {
+    fn named<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::Named(keys.into_iter().map(str::to_owned).collect())
+    }
+
+    fn extend(&mut self, others: Self) {
+        match (&mut *self, others) {
+            (Self::Named(keys), Self::Named(others)) => keys.extend(others),
+            _ => *self = Self::All,
+        }
+    }
+}
+
+/// Returns the ConfigMaps that the pods read, by volumes and variables, with their keys.
+pub(super) fn read_keys(spec: &PodSpec) -> BTreeMap<String, ReadKeys> {
+    let mut maps: BTreeMap<String, ReadKeys> = BTreeMap::new();
+    let mut add = |name: &str, keys: ReadKeys| match maps.get_mut(name) {
+        Some(before) => before.extend(keys),
+        None => _ = maps.insert(name.to_owned(), keys),
+    };
+    let containers: Vec<&Container> = spec.init_containers.iter().flatten().chain(&spec.containers).collect();
+    for volume in spec.volumes.iter().flatten() {
+        let own = volume.config_map.iter().map(|source| (&source.name, source.items.as_deref()));
+        let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        let projected = projected.filter_map(|source| source.config_map.as_ref());
+        let mounts: Vec<&VolumeMount> = containers
+            .iter()
+            .flat_map(|container| container.volume_mounts.iter().flatten())
+            .filter(|mount| mount.name == volume.name)
+            .collect();
+        for (name, items) in own.chain(projected.map(|source| (&source.name, source.items.as_deref()))) {
+            // A volume that no container mounts counts as if one did.
+            if mounts.is_empty() {
+                add(name, volume_keys(items));
+            }
+            mounts.iter().for_each(|mount| add(name, mounted_keys(mount, items)));
+        }
+    }
+    for container in containers {
+        for source in container.env_from.iter().flatten().filter_map(|source| source.config_map_ref.as_ref()) {
+            add(&source.name, ReadKeys::All);
+        }
+        let values = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+        for source in values.filter_map(|value| value.config_map_key_ref.as_ref()) {
+            add(&source.name, ReadKeys::named([source.key.as_str()]));
+        }
+    }
+    maps
+}
+
+/// Returns the keys of a volume with these items.
+fn volume_keys(items: Option<&[KeyToPath]>) -> ReadKeys {
+    let named = |items: &[KeyToPath]| ReadKeys::named(items.iter().map(|item| item.key.as_str()));
+    items.filter(|items| !items.is_empty()).map_or(ReadKeys::All, named)
+}
+
+/// Returns the keys of a volume with these items that a mount shows. A path that names no file shows all of them.
+fn mounted_keys(mount: &VolumeMount, items: Option<&[KeyToPath]>) -> ReadKeys {
+    let path = mount.sub_path.as_deref().filter(|path| !path.is_empty() && mount.sub_path_expr.is_none());
+    match (path, volume_keys(items)) {
+        (Some(path), ReadKeys::All) if !path.contains('/') => ReadKeys::named([path]),
+        (Some(path), volume_keys) => {
+            let item = items.into_iter().flatten().find(|item| item.path == path);
+            item.map_or(volume_keys, |item| ReadKeys::named([item.key.as_str()]))
+        }
+        (None, volume_keys) => volume_keys,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(containers: &Value, volumes: &Value) -> BTreeMap<String, ReadKeys> {
+        read_keys(&serde_json::from_value(json!({"containers": containers, "volumes": volumes})).unwrap())
+    }
+
+    /// Returns the keys of the ConfigMap shop that a container reads by these mounts of the volume `v`.
+    fn mounted(mounts: &[Value], source: &Value) -> ReadKeys {
+        let mounts: Vec<Value> = mounts
+            .iter()
+            .map(|mount| {
+                let mut whole = json!({"name": "v", "mountPath": "/v"});
+                whole.as_object_mut().unwrap().extend(mount.as_object().unwrap().clone());
+                whole
+            })
+            .collect();
+        let volumes = json!([{"name": "v", "configMap": source}, {"name": "other", "emptyDir": {}}]);
+        read(&json!([{"name": "app", "volumeMounts": mounts}]), &volumes)["shop"].clone()
+    }
+
+    #[test]
+    fn variables_name_their_keys_and_env_from_reads_all() {
+        let variable = |key: &str| json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "shop", "key": key}}});
+        let from = json!([{"configMapRef": {"name": "keys"}}]);
+        let containers =
+            json!([{"name": "a", "env": [variable("x")]}, {"name": "b", "env": [variable("y")], "envFrom": from}]);
+        let maps = read(&containers, &json!([]));
+        assert_eq!(maps["shop"], ReadKeys::named(["x", "y"]));
+        assert_eq!(maps["keys"], ReadKeys::All);
+        let both = json!([{"name": "a", "env": [variable("x")], "envFrom": [{"configMapRef": {"name": "shop"}}]}]);
+        assert_eq!(read(&both, &json!([]))["shop"], ReadKeys::All);
+    }
+
+    #[test]
+    fn volumes_read_their_items_and_mounts_their_file() {
+        let (all, items) =
+            (json!({"name": "shop"}), json!([{"key": "x", "path": "x.conf"}, {"key": "y", "path": "d/y"}]));
+        let some = json!({"name": "shop", "items": items});
+        assert_eq!(mounted(&[json!({})], &all), ReadKeys::All);
+        assert_eq!(mounted(&[], &all), ReadKeys::All);
+        assert_eq!(mounted(&[json!({"subPath": "x"}), json!({"subPath": "z"})], &all), ReadKeys::named(["x", "z"]));
+        assert_eq!(mounted(&[json!({"subPath": "x"}), json!({})], &all), ReadKeys::All);
+        assert_eq!(mounted(&[json!({"subPathExpr": "$(A)"})], &all), ReadKeys::All);
+        assert_eq!(mounted(&[json!({"subPath": "./x"})], &all), ReadKeys::All);
+        assert_eq!(mounted(&[json!({})], &some), ReadKeys::named(["x", "y"]));
+        assert_eq!(mounted(&[json!({"subPath": "d/y"})], &some), ReadKeys::named(["y"]));
+        assert_eq!(mounted(&[json!({"subPath": "d"})], &some), ReadKeys::named(["x", "y"]));
+    }
+
+    #[test]
+    fn sources_of_projected_volumes_are_volumes() {
+        let sources = json!([{"configMap": {"name": "shop", "items": [{"key": "x", "path": "x"}]}}, {"configMap": {"name": "keys"}}]);
+        let volumes = json!([{"name": "v", "projected": {"sources": sources}}]);
+        let maps = read(&json!([{"name": "app", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]), &volumes);
+        assert_eq!((&maps["shop"], &maps["keys"]), (&ReadKeys::named(["x"]), &ReadKeys::All));
+    }
+}
