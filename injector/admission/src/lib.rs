@@ -34,5 +34,5 @@ pub use system_users::empties_namespace;
 pub use verdict::{AdmissionVerdict, Denial, DenialReason, UndecidedDeletions};
 pub use version_object::{Content, VersionObject};
 pub use webhooks::{
-    AnalysisWriters, InjectPods, OnlyEnabled, ValidateAnalyses, Webhook, WebhookError, Webhooks, guards,
+    AnalysisWriters, InjectPods, OnlyEnabled, ValidateAnalyses, ValidateTexts, Webhook, WebhookError, Webhooks, guards,
 };

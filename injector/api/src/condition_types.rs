@@ -36,6 +36,8 @@ pub enum ConditionType {
     Suspect,
     /// The object of a source was read, and can become a version.
     Fetched,
+    /// Workloads read the objects themselves, so they see a text before its version is judged.
+    UnstagedReaders,
     /// The content of a source follows the rules of the config.
     Valid,
     /// Each query of `spec.rollout.analysis` has an answer.
@@ -46,7 +48,7 @@ pub enum ConditionType {
 
 impl_as_str!(
     ConditionType: Ready Reconciling Stalled Published Drifted SecretPublished Restarted Impaired StatusComplete
-        Conflict WeakEvidence Suspect Fetched Valid Measurable Counted
+        Conflict WeakEvidence Suspect Fetched UnstagedReaders Valid Measurable Counted
 );
 
 /// The maximum length of a message. The API allows 32768; all of a status is to have no more than 64 KiB.

@@ -1,6 +1,8 @@
 //! The status of a `VersionedConfig`: which version is proven, how far pods are moved to another one, and which
 //! versions there are.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use nudge_protocol::volumes::ObjectKind;
 use schemars::JsonSchema;
@@ -60,8 +62,8 @@ pub struct VersionedConfigStatus {
     #[schemars(length(max = 20))]
     pub releases: Vec<Release>,
     /// Conditions of the config: Ready, Reconciling and Stalled, as kstatus defines them; Published, Drifted,
-    /// SecretPublished, Restarted, Conflict, WeakEvidence, Suspect and Measurable; Impaired while calls beside the
-    /// rollout fail; and StatusComplete while it is False.
+    /// SecretPublished, Fetched, UnstagedReaders, Restarted, Conflict, WeakEvidence, Suspect and Measurable; Impaired
+    /// while calls beside the rollout fail; and StatusComplete while it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]
@@ -116,6 +118,15 @@ pub struct InternalStatus {
     /// Version that the text of the config's objects is. Absent while spec.version is set, and until the text was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<TextStatus>,
+    /// Workloads that read the config's objects themselves, so that they see a text before its version is judged. Absent
+    /// while spec.version is set, and while there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<DirectReaders>,
+    /// Versions whose text gave way to that of the current version because they failed, at most 8, newest last. A user
+    /// who writes such a text again has the last word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 63)))]
+    pub written_back: Vec<String>,
 }
 
 /// The version that the text of a config's objects is.
@@ -127,6 +138,29 @@ pub struct TextStatus {
     pub version: String,
     /// Time at which the text had settled.
     pub settle_time: Time,
+}
+
+/// The workloads that read the objects of a config themselves: in variables, without an agent, or in mounts that were
+/// not moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DirectReaders {
+    /// Number of these workloads.
+    pub total: u32,
+    /// Kinds and names of the first five, such as Deployment/web.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5), inner(length(min = 1, max = 317)))]
+    pub workloads: Vec<String>,
+}
+
+impl fmt::Display for DirectReaders {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.workloads.join(", "))?;
+        match usize::try_from(self.total).unwrap_or(usize::MAX).saturating_sub(self.workloads.len()) {
+            0 => Ok(()),
+            others => write!(out, " and {others} more"),
+        }
+    }
 }
 
 impl VersionedConfigStatus {

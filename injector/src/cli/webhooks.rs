@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::{
     Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, ClientAuthority, KubeLookups,
-    OnlyEnabled, ValidateAnalyses, Webhooks, guards,
+    OnlyEnabled, ValidateAnalyses, ValidateTexts, Webhooks, guards,
 };
 use nudge_admission::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_certs::{Certificates, CertificatesError};
@@ -104,6 +104,8 @@ impl WebhookInputs {
         let pods = InjectPods::new(KubePodLookups::new(client, self.pod_lookups), self.injection);
         let mut webhooks = guards(&lookups, self.note_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
+        let texts = ValidateTexts::new(&lookups, self.writers.questions.clone());
+        webhooks.push(Arc::new(OnlyEnabled::new(texts, &lookups)));
         webhooks.push(Arc::new(ValidateAnalyses::new(self.writers)));
         Ok(webhooks)
     }

@@ -160,3 +160,32 @@ async fn a_text_that_can_be_no_version_says_why_and_changes_nothing() -> Result<
     assert!(condition.message.contains("nudge.key"), "{}", condition.message);
     Ok(())
 }
+
+#[tokio::test]
+async fn data_that_another_manager_applies_is_not_written() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("applied-texts").await?;
+    let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"key": "one"}});
+    let maps = space.api::<ConfigMap>();
+    maps.patch("web", &PatchParams::apply("argocd"), &Patch::Apply(&applied)).await?;
+    create_config(&space, "web", json!({"objects": ["ConfigMap"]})).await?;
+    wait_for_value(&space, "web", "one").await?;
+    edit(&space, "web", "two").await?;
+    wait_for_value(&space, "web", "two").await?;
+    let patch = Patch::Merge(json!({"spec": {"version": "1.0.0"}}));
+    space.api::<VersionedConfig>().patch("web", &PatchParams::default(), &patch).await?;
+    // The other manager has lost the field to the edit, and applies it again.
+    maps.patch(
+        "web",
+        &PatchParams::apply("argocd").force(),
+        &Patch::Apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"key": "three"}})),
+    )
+    .await?;
+    let refused = status(&space, "web", "it is left alone", |status| reason(status, "Published") == "NotOurs").await?;
+    let condition =
+        refused.conditions.iter().find(|condition| condition.type_ == "Published").context("no condition")?;
+    assert!(condition.message.contains("is managed by argocd"), "{}", condition.message);
+    assert_eq!(maps.get("web").await?.data.unwrap_or_default()["key"], "three");
+    Ok(())
+}

@@ -14,6 +14,7 @@ mod monitoring;
 mod pods;
 mod published_secrets;
 mod takeover;
+mod texts;
 mod transcripts;
 mod ui;
 mod validation;

@@ -177,7 +177,7 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
     for (name, said) in [
         ("unlabelled", "without the label nudge.dev/published"),
         ("managed", "is managed by"),
-        ("owned", "belongs to its owner"),
+        ("owned", "belongs to somebody else"),
     ] {
         version(&space, name, "1", "Opaque", json!({"password": "ours"})).await?;
         config(&space, name, json!(["Secret"])).await?;

@@ -1,4 +1,4 @@
-//! The webhooks of versions, configs, approvals, sources and policies.
+//! The webhooks of versions, texts, configs, approvals, sources and policies.
 
 mod analyses;
 mod approvals;
@@ -12,6 +12,7 @@ mod source_notes;
 mod sources;
 #[cfg(test)]
 mod spec_faults_tests;
+mod texts;
 mod unattended;
 pub(crate) mod versions;
 mod webhook;
@@ -31,6 +32,7 @@ use crate::lookups::Lookups;
 pub use analyses::{AnalysisWriters, ValidateAnalyses};
 pub use only_enabled::OnlyEnabled;
 pub use pods::InjectPods;
+pub use texts::ValidateTexts;
 pub use webhook::{Webhook, WebhookError, Webhooks};
 
 /// Returns the webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies.

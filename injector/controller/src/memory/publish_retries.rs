@@ -6,6 +6,7 @@ use nudge_api::{Explanation, PartKind};
 use nudge_core::keys::PublishedMeta;
 use nudge_core::publish::Publication;
 use nudge_core::rollout::{PublishAttempt, PublishFailure, SteadyTime};
+use nudge_core::text::WriteBack;
 use nudge_protocol::backoff::Backoff;
 
 /// The delay before the next attempt at an object that has the right content, or that other clients have changed. No
@@ -13,6 +14,8 @@ use nudge_protocol::backoff::Backoff;
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// The waits after attempts in a row that failed or were refused.
 const PUBLISH_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
+/// The waits after texts in a row that passed a gate.
+const CONTEST_BACKOFF: Backoff = PUBLISH_BACKOFF;
 /// The waits if a rollout waits for the publication.
 const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
@@ -27,6 +30,15 @@ pub(crate) struct PublishSubject {
     pub(crate) publishes: bool,
     /// The metadata that the watch shows; `None` if the object is missing, does not have our label, or is not watched.
     pub(crate) meta: Option<PublishedMeta>,
+    /// The text that gives way to the version, if one does.
+    pub(crate) write_back: Option<WriteBack>,
+}
+
+/// The writes in a row by which a text that passed a gate gave way, and the earliest time of the next one.
+#[derive(Debug, Default)]
+struct Contest {
+    count: u32,
+    next: Option<Instant>,
 }
 
 /// A call that failed.
@@ -40,6 +52,8 @@ struct CallFailure {
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: PublishSubject,
+    /// Whether the object holds the version.
+    holds_version: bool,
     /// The number of attempts in a row that failed or were refused.
     failures: u32,
     failure: Option<CallFailure>,
@@ -52,9 +66,41 @@ struct ObjectAttempt {
 pub(crate) struct PublishAttempts {
     config_map: Option<ObjectAttempt>,
     secret: Option<ObjectAttempt>,
+    contest: Contest,
 }
 
 impl PublishAttempts {
+    /// Returns when a text that passed a gate may give way again, if it must wait.
+    pub(crate) fn contest_wait(&self, now: Instant) -> Option<Duration> {
+        self.contest.next?.checked_duration_since(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Notes that a text that passed a gate gave way. If somebody goes on writing it, the waits grow. `random` is between
+    /// 0 and 1.
+    pub(crate) fn note_contest(&mut self, now: Instant, random: f64) {
+        let Contest { count, next } = &mut self.contest;
+        let is_over = next.is_none_or(|next| now.saturating_duration_since(next) > CONTEST_BACKOFF.longest);
+        *count = if is_over { 1 } else { count.saturating_add(1) };
+        *next = Some(now + CONTEST_BACKOFF.jittered_wait(*count, random));
+    }
+
+    /// Brings the next attempt at the object forward.
+    pub(crate) fn retry_within(&mut self, kind: PartKind, wait: Duration, now: Instant) {
+        if let Some(attempt) = self.slot(kind) {
+            attempt.next = attempt.next.map(|next| next.min(now + wait));
+        }
+    }
+
+    /// Returns whether each object of the config holds the version since this text should give way.
+    pub(crate) fn has_given_way(&self, write_back: &WriteBack) -> bool {
+        let is_done = |attempt: &&ObjectAttempt| {
+            let is_same = attempt.subject.write_back.as_ref() == Some(write_back);
+            !attempt.subject.publishes || (is_same && attempt.holds_version)
+        };
+        let attempts = [&self.config_map, &self.secret];
+        attempts.into_iter().all(|attempt| attempt.as_ref().is_some_and(|attempt| is_done(&attempt)))
+    }
+
     fn slot(&mut self, kind: PartKind) -> &mut Option<ObjectAttempt> {
         match kind {
             PartKind::ConfigMap => &mut self.config_map,
@@ -72,7 +118,8 @@ impl PublishAttempts {
 
     /// Notes that the version needs no object of this kind.
     pub(crate) fn leave(&mut self, kind: PartKind, subject: PublishSubject) {
-        *self.slot(kind) = Some(ObjectAttempt { subject, failures: 0, failure: None, next: None });
+        *self.slot(kind) =
+            Some(ObjectAttempt { subject, holds_version: false, failures: 0, failure: None, next: None });
     }
 
     /// Keeps an attempt. After failures and refusals, the waits until the next one grow. `random` is between 0 and 1.
@@ -86,7 +133,8 @@ impl PublishAttempts {
     ) {
         let slot = self.slot(kind);
         let before = slot.as_ref().filter(|before| {
-            (&before.subject.version, before.subject.generation) == (&subject.version, subject.generation)
+            let PublishSubject { version, generation, write_back, .. } = &before.subject;
+            (version, generation, write_back) == (&subject.version, &subject.generation, &subject.write_back)
         });
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
         let is_retried = publication.is_retried(kind);
@@ -99,7 +147,8 @@ impl PublishAttempts {
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { PUBLISH_BACKOFF };
         let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
-        *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
+        let holds_version = *publication == Publication::Published;
+        *slot = Some(ObjectAttempt { subject, holds_version, failures, failure, next: Some(now + wait) });
     }
 
     /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
@@ -133,6 +182,7 @@ mod tests {
             generation: Some(generation),
             publishes: true,
             meta: None,
+            write_back: None,
         };
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut attempts = PublishAttempts::default();
@@ -163,6 +213,7 @@ mod tests {
             generation: Some(1),
             publishes: true,
             meta: None,
+            write_back: None,
         };
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut attempts = PublishAttempts::default();
@@ -175,5 +226,46 @@ mod tests {
         assert_eq!(failure("1", &Publication::Published), None);
         assert_eq!(failure("1", &failed), None, "it is tried every few minutes");
         assert_eq!(failure("2", &failed), Some(Reason::NotPublished));
+    }
+    #[test]
+    fn a_text_that_is_written_again_and_again_gives_way_less_and_less_often() {
+        let (mut attempts, mut now) = (PublishAttempts::default(), Instant::now());
+        assert_eq!(attempts.contest_wait(now), None);
+        let mut wait = |pause: u64| {
+            now += Duration::from_secs(pause);
+            attempts.note_contest(now, 1.0);
+            let wait = attempts.contest_wait(now).unwrap();
+            now += wait;
+            assert_eq!(attempts.contest_wait(now), None);
+            wait.as_secs()
+        };
+        let waits: Vec<u64> = (0..10).map(|_| wait(3)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+        assert_eq!(wait(301), 1, "nobody wrote it for a while");
+    }
+
+    #[test]
+    fn a_text_has_given_way_once_all_objects_are_done() {
+        let (now, mut attempts) = (Instant::now(), PublishAttempts::default());
+        let cause = nudge_core::text::WriteBackCause::Failed;
+        let back = WriteBack { version: "2".to_owned(), cause, needs_label: false };
+        let subject = |write_back| PublishSubject {
+            version: "1".to_owned(),
+            generation: Some(1),
+            publishes: true,
+            meta: None,
+            write_back,
+        };
+        let mut done = |publication: &Publication, write_back| {
+            attempts.keep(PartKind::ConfigMap, subject(write_back), publication, now, 1.0);
+            attempts.leave(PartKind::Secret, PublishSubject { publishes: false, ..subject(None) });
+            attempts.has_given_way(&back)
+        };
+        let failed = Publication::Failed(Reason::NotPublished.explained("m"));
+        assert!(!done(&Publication::Published, None), "that was before");
+        assert!(!done(&failed, Some(back.clone())));
+        let other = Publication::OtherText(Reason::OtherText.explained("m"));
+        assert!(!done(&other, Some(back.clone())), "somebody has corrected it");
+        assert!(done(&Publication::Published, Some(back.clone())));
     }
 }

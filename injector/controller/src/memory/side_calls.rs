@@ -25,15 +25,17 @@ pub(crate) enum SideCall {
     Versions,
     /// The objects of a version that is made of the text of the config's objects.
     Text,
-    /// The label of the config's ConfigMap.
+    /// The label of the config's objects.
     Label,
+    /// The list of the pods that read the config's objects themselves.
+    Readers,
 }
 
 impl SideCall {
     /// Returns the waits after failures in a row.
     fn backoff(self) -> Backoff {
         match self {
-            Self::Nodes | Self::Objects | Self::Text | Self::Label => {
+            Self::Nodes | Self::Objects | Self::Text | Self::Label | Self::Readers => {
                 Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) }
             }
             Self::Versions => Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(30) },
@@ -46,6 +48,7 @@ impl SideCall {
             Self::Objects => Reason::ObjectsUnread,
             Self::Versions => Reason::NotPruned,
             Self::Text | Self::Label => Reason::TextNotTaken,
+            Self::Readers => Reason::ReadersUnknown,
         }
     }
 }

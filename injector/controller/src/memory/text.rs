@@ -1,9 +1,10 @@
 //! What was last read of the text of a config's objects, and when to read it again.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Explanation, Reason};
+use nudge_api::{Explanation, PartKind, Reason};
 use nudge_core::keys::PublishedMeta;
 use nudge_core::sources::DebouncedVersion;
 use nudge_core::text::{FirstVersion, TEXT_DEBOUNCE};
@@ -47,23 +48,28 @@ pub(crate) struct TextMemory {
     /// The number of reads in a row that gave no text.
     missing: u32,
     next: Option<Instant>,
-    /// The object that last got the label, by its uid, and when.
-    labelled: Option<(String, Instant)>,
+    /// The objects that last got the label, by their uids, and when.
+    labelled: BTreeMap<PartKind, (String, Instant)>,
     /// What this leader knows of the objects of the first version, and for which digest it made them.
     pub(crate) first: FirstVersion,
     first_digest: Option<String>,
+    /// The text whose readers were last looked for, and when to look again.
+    readers: Option<(ReadersSubject, Instant)>,
 }
+
+/// The version of a text, and whether it gives way if somebody reads it.
+type ReadersSubject = (String, bool);
 
 impl TextMemory {
     /// Returns whether the object with this uid may get the label: at most once in a while.
-    pub(crate) fn label_is_due(&self, uid: &str, now: Instant) -> bool {
-        let last = self.labelled.as_ref().filter(|(labelled, _)| labelled == uid);
+    pub(crate) fn label_is_due(&self, kind: PartKind, uid: &str, now: Instant) -> bool {
+        let last = self.labelled.get(&kind).filter(|(labelled, _)| labelled == uid);
         last.is_none_or(|(_, at)| now.saturating_duration_since(*at) >= WATCHED_INTERVAL)
     }
 
     /// Notes that the object with this uid got the label.
-    pub(crate) fn note_label(&mut self, uid: String, now: Instant) {
-        self.labelled = Some((uid, now));
+    pub(crate) fn note_label(&mut self, kind: PartKind, uid: String, now: Instant) {
+        self.labelled.insert(kind, (uid, now));
     }
 
     /// Notes that the objects of the first version were made of the text with this digest.
@@ -77,6 +83,16 @@ impl TextMemory {
             FirstVersion::Made if self.first_digest.as_deref() != Some(digest) => FirstVersion::Taken,
             known => known,
         }
+    }
+
+    /// Returns whether the readers of the text must be looked for.
+    pub(crate) fn readers_are_due(&self, subject: &ReadersSubject, now: Instant) -> bool {
+        self.readers.as_ref().is_none_or(|(known, next)| known != subject || *next <= now)
+    }
+
+    /// Notes that the readers of the text were looked for.
+    pub(crate) fn note_readers(&mut self, subject: ReadersSubject, now: Instant) {
+        self.readers = Some((subject, now + WATCHED_INTERVAL));
     }
 
     /// Returns whether the objects must be read, because they may have changed.

@@ -1,7 +1,7 @@
 //! The workloads and pods of namespaces, which are listed for restarts and not watched: at most once a second for all
 //! configs of a namespace.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use kube::api::ObjectMeta;
 use nudge_cluster::call::CallError;
 use nudge_cluster::listing::for_each_object;
 use nudge_core::restart::{Workload, is_restarted};
+use nudge_core::text::DirectReader;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
@@ -31,6 +32,7 @@ struct Lists {
     workloads: ListSlot<Workload>,
     controllers: ListSlot<PodController>,
     pods: ListSlot<Pod>,
+    readers: ListSlot<DirectReader>,
 }
 
 /// A ReplicaSet or a ReplicationController.
@@ -121,6 +123,25 @@ impl WorkloadLists {
             Ok(pods)
         };
         recent_list(&lists.pods, &lists.changed_at, list).await
+    }
+
+    /// Returns the workloads whose pods read ConfigMaps or Secrets themselves, by a list that is not older than this.
+    pub(crate) async fn readers(
+        &self,
+        namespace: &str,
+        max_age: Duration,
+    ) -> Result<Arc<Vec<DirectReader>>, CallError> {
+        let (client, lists) = (&self.client, self.lists(namespace));
+        let recent = lists.readers.lock().await.clone();
+        if let Some((_, Ok(readers))) = recent.filter(|(began, _)| began.elapsed() < max_age) {
+            return Ok(readers);
+        }
+        let list = async {
+            let mut readers = BTreeSet::new();
+            for_each_object::<Pod>(client, namespace, |pod| readers.extend(DirectReader::of(&pod))).await?;
+            Ok(readers.into_iter().collect())
+        };
+        recent_list(&lists.readers, &lists.changed_at, list).await
     }
 }
 

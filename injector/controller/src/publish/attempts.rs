@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{PartKind, Reason, VersionStatus, VersionedConfig};
+use nudge_api::{Explanation, PartKind, Reason, VersionStatus, VersionedConfig};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
-    Attempt, Holder, Publication, PublishGoal, PublishOutcome, PublishedContent, PublishedKind as _, apply_outcome,
-    clear_publication, decide_publication, object_to_write, publish_time, text_time,
+    Attempt, Holder, ObjectUse, Publication, PublishGoal, PublishOutcome, PublishedContent, PublishedKind as _,
+    apply_outcome, clear_publication, decide_publication, object_to_write, publish_time, text_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
+use nudge_core::text::{WriteBack, WriteBackCause};
 use nudge_core::versions::Seals;
 
 use super::calls::{Act, ObjectApi, publication_fault};
@@ -31,11 +32,50 @@ impl Controller {
         key: &ConfigKey,
         mut config: Arc<VersionedConfig>,
     ) -> Result<Arc<VersionedConfig>, CallError> {
+        let write_back = WriteBack::of(&config);
+        let mut is_written = false;
         for kind in KINDS {
-            let outcome = self.publish_kind(kind, key, &config).await;
+            let (outcome, wrote) = self.publish_kind(kind, key, &config, write_back.as_ref()).await;
+            is_written |= wrote;
             config = self.write_outcome(key, config, outcome).await?;
         }
-        Ok(config)
+        match write_back {
+            Some(write_back) => self.note_write_back(key, config, &write_back, is_written).await,
+            None => Ok(config),
+        }
+    }
+
+    /// Writes into the status that a text gave way. A text that failed is noted once all objects hold the current
+    /// version, also by a write that an earlier attempt did not record.
+    async fn note_write_back(
+        &self,
+        key: &ConfigKey,
+        config: Arc<VersionedConfig>,
+        write_back: &WriteBack,
+        is_written: bool,
+    ) -> Result<Arc<VersionedConfig>, CallError> {
+        let has_given_way = match write_back.cause {
+            WriteBackCause::Failed => {
+                self.memories.get(key, |memory| memory.publish.has_given_way(write_back)) == Some(true)
+            }
+            WriteBackCause::Withheld(_) => {
+                if is_written {
+                    self.memories.change(key, |memory| memory.publish.note_contest(Instant::now(), rand::random()));
+                }
+                is_written
+            }
+        };
+        if !has_given_way {
+            return Ok(config);
+        }
+        let (status, event) = write_back.note(&config);
+        if config.status.as_ref() == Some(&status) {
+            self.events.record(&config, &[event]);
+            return Ok(config);
+        }
+        let mut next = (*config).clone();
+        next.status = Some(status);
+        self.write_outcome(key, config, Some((next, vec![event]))).await
     }
 
     /// Returns the last attempt, if it was about the same version for all objects.
@@ -65,7 +105,8 @@ impl Controller {
     /// Notes that the version was brought to all published objects.
     #[cfg(test)]
     pub(crate) fn note_published(&self, key: &ConfigKey, version: &str) {
-        let subject = PublishSubject { version: version.to_owned(), generation: None, publishes: true, meta: None };
+        let (version, write_back) = (version.to_owned(), None);
+        let subject = PublishSubject { version, generation: None, publishes: true, meta: None, write_back };
         self.memories.change(key, |memory| {
             for kind in KINDS {
                 memory.publish.leave(kind, subject.clone());
@@ -88,38 +129,76 @@ impl Controller {
         Ok(Arc::new(written))
     }
 
-    /// Brings the version to the object of this kind, if it is due.
-    async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<PublishOutcome> {
-        let status = config.status.as_ref()?;
+    /// Brings the version to the object of this kind, if it is due. Returns the outcome, and whether it was written.
+    async fn publish_kind(
+        &self,
+        kind: PartKind,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        write_back: Option<&WriteBack>,
+    ) -> (Option<PublishOutcome>, bool) {
+        let Some(status) = &config.status else { return (None, false) };
         let is_published = config.spec.owns(kind);
         let Some(version) = version_to_publish(status).and_then(|version| status.version(version)) else {
             self.forget_published(key);
-            return if is_published { None } else { clear_publication(kind, config) };
+            return (if is_published { None } else { clear_publication(kind, config) }, false);
         };
         let mut subject = PublishSubject {
             version: version.version.clone(),
             generation: config.metadata.generation,
             publishes: is_published,
             meta: self.index.published_meta(key).filter(|_| kind.is_watched()),
+            write_back: write_back.cloned(),
         };
         let now = Instant::now();
         if !is_published {
             self.memories.change(key, |memory| memory.publish.leave(kind, subject));
-            return clear_publication(kind, config);
+            return (clear_publication(kind, config), false);
         }
         if self.memories.get(key, |memory| memory.publish.is_due(kind, &subject, now)) == Some(false) {
-            return None;
+            return (None, false);
         }
-        let (attempt, written) = self.attempt(kind, key, config, version).await;
+        let contest_wait = self.contest_wait(key, write_back, now);
+        let allowed = write_back.filter(|_| contest_wait.is_none());
+        let (mut attempt, written) = self.attempt(kind, key, config, (version, allowed)).await;
+        if let (Some(wait), Publication::OtherText(explanation)) = (contest_wait, &mut attempt.publication) {
+            *explanation = contested(kind, key, &version.version, wait);
+        }
         if let Publication::Failed(explanation) = &attempt.publication {
             tracing::warn!(config = %key, reason = %explanation.reason, message = explanation.message, "publishing failed; retrying");
         }
+        let is_written = written.is_some();
         // The metadata that the watch shows now, or after this write.
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
         let outcome = apply_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
-        self.memories
-            .change(key, |memory| memory.publish.keep(kind, subject, &attempt.publication, now, rand::random()));
-        outcome
+        self.memories.change(key, |memory| {
+            memory.publish.keep(kind, subject, &attempt.publication, now, rand::random());
+            if let Some(wait) = contest_wait {
+                memory.publish.retry_within(kind, wait, now);
+            }
+        });
+        (outcome, is_written)
+    }
+
+    /// Returns how long a text that passed a gate stays, because it has given way a short time ago.
+    fn contest_wait(&self, key: &ConfigKey, write_back: Option<&WriteBack>, now: Instant) -> Option<Duration> {
+        write_back.filter(|write_back| matches!(write_back.cause, WriteBackCause::Withheld(_)))?;
+        self.memories.get(key, |memory| memory.publish.contest_wait(now)).flatten()
+    }
+
+    /// Reads the text of this kind that gives way; `None` if none does.
+    async fn left_text(
+        &self,
+        api: &ObjectApi<'_>,
+        config: &VersionedConfig,
+        write_back: Option<&WriteBack>,
+        seals: &Seals,
+    ) -> Result<Option<PublishedContent>, Publication> {
+        let version = write_back.and_then(|back| config.status.as_ref()?.version(&back.version));
+        match version {
+            Some(version) => read_content(api, version, seals).await,
+            None => Ok(None),
+        }
     }
 
     /// Compares the object with the version, and writes it if it differs. Returns the attempt, and the metadata
@@ -129,7 +208,7 @@ impl Controller {
         kind: PartKind,
         key: &ConfigKey,
         config: &VersionedConfig,
-        version: &VersionStatus,
+        (version, write_back): (&VersionStatus, Option<&WriteBack>),
     ) -> (Attempt, Option<PublishedMeta>) {
         let (name, now) = (key.name.as_str(), Timestamp::now());
         let without_write = |publication, holds_before: bool, time| {
@@ -155,11 +234,20 @@ impl Controller {
             Ok(content) => content,
             Err(publication) => return without_write(publication, exists, time),
         };
+        let left_text = match self.left_text(&api, config, write_back, &seals).await {
+            Ok(left_text) => left_text,
+            Err(publication) => return without_write(publication, exists, time),
+        };
+        let object_use = match (&left_text, write_back) {
+            (Some(text), Some(back)) => ObjectUse::LeftText { text, needs_label: back.needs_label },
+            _ if config.spec.follows_text() => ObjectUse::Text,
+            _ => ObjectUse::Published,
+        };
         let goal = PublishGoal {
             kind,
             name,
             version: &version.version,
-            follows_text: config.spec.follows_text(),
+            object_use,
             published: config.status.as_ref().and_then(|status| kind.held_version(status)),
             content: content.as_ref(),
             seals: &seals,
@@ -185,7 +273,7 @@ impl Controller {
             );
             return without_write(Publication::Refused(Reason::ChangedByOthers.explained(message)), false, time);
         }
-        tracing::info!(%kind, version = version.version, "version published");
+        tracing::info!(%kind, version = version.version, gives_way = ?write_back, "version published");
         let time = publish_time(Some(Holder::Written(&written.metadata)), FIELD_MANAGER, Timestamp::now());
         let meta = PublishedMeta {
             uid: written.metadata.uid.unwrap_or_default(),
@@ -193,6 +281,16 @@ impl Controller {
         };
         (without_write(Publication::Published, true, time).0, Some(meta))
     }
+}
+
+/// Explains that a text that passed a gate stays for a while, because somebody goes on writing it.
+fn contested(kind: PartKind, key: &ConfigKey, version: &str, wait: Duration) -> Explanation {
+    let name = &key.name;
+    let seconds = wait.as_secs().saturating_add(1);
+    Reason::TextContested.explained(format!(
+        "somebody goes on writing a text to {kind} {name} that may not go out yet; in {seconds} s it gets the text of version {version} \
+         back; see who writes it (kubectl get --show-managed-fields)"
+    ))
 }
 
 /// Reads the version's parts of the kind as they were sealed; `None` without any.

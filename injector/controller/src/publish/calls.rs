@@ -72,12 +72,27 @@ impl ObjectApi<'_> {
         })
     }
 
-    /// Sets a label of a ConfigMap, and nothing else.
-    pub(crate) async fn label(&self, name: &str, label: &str, value: &str) -> Result<(), CallError> {
-        let labelling = || format!("labelling {} {}/{name}", self.kind, self.namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
-        call(labelling, self.api::<ConfigMap>().patch_metadata(name, &params, &patch)).await.map(drop)
+    /// Sets a label of an object, and nothing else.
+    pub(crate) async fn label(&self, object: &PublishedObject, (label, value): (&str, &str)) -> Result<(), CallError> {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        match self.kind {
+            PartKind::ConfigMap => {
+                let labelling = || format!("labelling {} {}/{name}", self.kind, self.namespace);
+                let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+                let patch = Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
+                call(labelling, self.api::<ConfigMap>().patch_metadata(&name, &params, &patch)).await.map(drop)
+            }
+            // The role may update Secrets, and not patch them.
+            PartKind::Secret => {
+                let mut metadata = object.metadata.clone();
+                metadata.managed_fields = None;
+                metadata.labels.get_or_insert_default().insert(label.to_owned(), value.to_owned());
+                let PublishedObject { kind, immutable, content, .. } = object;
+                let (kind, immutable, content) = (*kind, *immutable, content.clone());
+                let labelled = PublishedObject { kind, metadata, immutable, content };
+                self.write(&name, &labelled, Act::Replace).await.map(drop)
+            }
+        }
     }
 
     async fn put<K>(&self, name: &str, object: &K, act: Act) -> Result<K, CallError>

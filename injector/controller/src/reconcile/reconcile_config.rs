@@ -66,6 +66,7 @@ impl Controller {
                 None => return Ok(NextReconcile::OnChange),
             },
         };
+        let config = self.observe_readers(key, config).await?;
         let before = self.publish_attempt(key);
         let config = self.publish(key, config).await?;
         // A rollout may have waited for this.

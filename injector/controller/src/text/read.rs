@@ -7,7 +7,7 @@ use nudge_api::{Explanation, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Content, OPAQUE, Part, divide};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
-use nudge_core::publish::{Publication, PublishedObject};
+use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
 use nudge_core::text::read_object;
 use nudge_core::versions::ContentDigests;
 use nudge_protocol::labels;
@@ -74,30 +74,35 @@ impl Controller {
         Ok(Draft { parts, secret_type, is_watched })
     }
 
-    /// Returns whether a watch shows changes of the object, which it does once a ConfigMap has the label.
+    /// Gives the object the label by which a watch shows changes of a ConfigMap, and admission checks edits. Returns
+    /// whether a watch shows its changes.
     async fn is_watched(&self, key: &ConfigKey, api: &ObjectApi<'_>, object: Option<&PublishedObject>) -> bool {
-        let Some(object) = object.filter(|_| api.kind == PartKind::ConfigMap) else { return false };
-        let name = key.name.as_str();
+        let (kind, name) = (api.kind, key.name.as_str());
+        let is_owned = |object: &PublishedObject| object.metadata.owner_references.iter().flatten().next().is_some();
+        // The Secret of an operator stays as it is.
+        let is_labelled = |object: &&PublishedObject| kind == PartKind::ConfigMap || !is_owned(object);
+        let Some(object) = object.filter(is_labelled) else { return false };
         let label = object.metadata.labels.as_ref().and_then(|labels| labels.get(labels::FOLLOWS));
         if label.is_some_and(|config| config == name) {
-            return true;
+            return kind.is_watched();
         }
         // Somebody who takes the label away again must not be fought.
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        let is_due = self.memories.change(key, |memory| memory.text.label_is_due(&uid, Instant::now()));
+        let is_due = self.memories.change(key, |memory| memory.text.label_is_due(kind, &uid, Instant::now()));
         if !is_due || !self.memories.side_call_is_due(key, SideCall::Label) {
             return false;
         }
-        match api.label(name, labels::FOLLOWS, name).await {
+        match api.label(object, (labels::FOLLOWS, name)).await {
             Ok(()) => {
                 self.memories.side_call_succeeded(key, SideCall::Label);
-                self.memories.change(key, |memory| memory.text.note_label(uid, Instant::now()));
-                true
+                self.memories.change(key, |memory| memory.text.note_label(kind, uid, Instant::now()));
+                kind.is_watched()
             }
             Err(error) => {
                 let what =
-                    format!("ConfigMap {name} can't get the label {}, so its changes are seen late", labels::FOLLOWS);
-                self.memories.side_call_failed(key, SideCall::Label, &what, FailureCause::of(&error));
+                    format!("{kind} {name} can't get the label {}, so its changes are seen late", labels::FOLLOWS);
+                let cause = FailureCause::of_object(kind, &error);
+                self.memories.side_call_failed(key, SideCall::Label, &what, cause);
                 false
             }
         }

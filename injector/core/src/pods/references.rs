@@ -1,49 +1,95 @@
-//! The ConfigMaps and Secrets that a pod names.
+//! The ConfigMaps and Secrets that a pod names, and those that its containers read themselves.
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 use nudge_api::PartKind;
+use nudge_protocol::pod::AGENT_CONTAINER;
+
+/// ConfigMaps and Secrets, by kind and name.
+type References = BTreeSet<(PartKind, String)>;
 
 /// Returns the ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
-pub fn references(spec: &PodSpec) -> BTreeSet<(PartKind, String)> {
-    let mut references = BTreeSet::new();
-    let mut add = |kind, name: &str| {
-        references.insert((kind, name.to_owned()));
-    };
-    for volume in spec.volumes.iter().flatten() {
-        if let Some(source) = &volume.config_map {
+pub fn references(spec: &PodSpec) -> References {
+    let mut references = References::new();
+    spec.volumes.iter().flatten().for_each(|volume| add_volume(&mut references, volume));
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    containers.for_each(|container| add_variables(&mut references, container));
+    references
+}
+
+/// Returns the ConfigMaps and Secrets that the pod's containers read themselves, in variables and in volumes that they
+/// mount. The agent does not count, and neither does a volume whose mounts were moved.
+pub fn direct_references(spec: &PodSpec) -> References {
+    let mut references = References::new();
+    let mut mounted = BTreeSet::new();
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    for container in containers.filter(|container| container.name != AGENT_CONTAINER) {
+        add_variables(&mut references, container);
+        mounted.extend(container.volume_mounts.iter().flatten().map(|mount| mount.name.as_str()));
+    }
+    let is_mounted = |volume: &&Volume| mounted.contains(volume.name.as_str());
+    spec.volumes.iter().flatten().filter(is_mounted).for_each(|volume| add_volume(&mut references, volume));
+    references
+}
+
+fn add_volume(references: &mut References, volume: &Volume) {
+    let mut add = |kind, name: &str| _ = references.insert((kind, name.to_owned()));
+    if let Some(source) = &volume.config_map {
+        add(PartKind::ConfigMap, &source.name);
+    }
+    if let Some(name) = volume.secret.as_ref().and_then(|source| source.secret_name.as_deref()) {
+        add(PartKind::Secret, name);
+    }
+    for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
+        if let Some(source) = &source.config_map {
             add(PartKind::ConfigMap, &source.name);
         }
-        if let Some(name) = volume.secret.as_ref().and_then(|source| source.secret_name.as_deref()) {
-            add(PartKind::Secret, name);
-        }
-        for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
-            if let Some(source) = &source.config_map {
-                add(PartKind::ConfigMap, &source.name);
-            }
-            if let Some(source) = &source.secret {
-                add(PartKind::Secret, &source.name);
-            }
+        if let Some(source) = &source.secret {
+            add(PartKind::Secret, &source.name);
         }
     }
-    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        for source in container.env_from.iter().flatten() {
-            if let Some(source) = &source.config_map_ref {
-                add(PartKind::ConfigMap, &source.name);
-            }
-            if let Some(source) = &source.secret_ref {
-                add(PartKind::Secret, &source.name);
-            }
+}
+
+fn add_variables(references: &mut References, container: &Container) {
+    let mut add = |kind, name: &str| _ = references.insert((kind, name.to_owned()));
+    for source in container.env_from.iter().flatten() {
+        if let Some(source) = &source.config_map_ref {
+            add(PartKind::ConfigMap, &source.name);
         }
-        for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
-            if let Some(source) = &source.config_map_key_ref {
-                add(PartKind::ConfigMap, &source.name);
-            }
-            if let Some(source) = &source.secret_key_ref {
-                add(PartKind::Secret, &source.name);
-            }
+        if let Some(source) = &source.secret_ref {
+            add(PartKind::Secret, &source.name);
         }
     }
-    references
+    for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
+        if let Some(source) = &source.config_map_key_ref {
+            add(PartKind::ConfigMap, &source.name);
+        }
+        if let Some(source) = &source.secret_key_ref {
+            add(PartKind::Secret, &source.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_whose_mounts_were_moved_is_not_read_directly() {
+        let spec: PodSpec = serde_json::from_value(json!({
+            "initContainers": [{"name": AGENT_CONTAINER, "envFrom": [{"configMapRef": {"name": "agent"}}],
+                "volumeMounts": [{"name": "moved", "mountPath": "/m"}]}],
+            "containers": [{"name": "app", "volumeMounts": [{"name": "kept", "mountPath": "/k"}],
+                "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "key", "key": "a"}}}]}],
+            "volumes": [{"name": "moved", "configMap": {"name": "moved"}},
+                {"name": "kept", "projected": {"sources": [{"configMap": {"name": "kept"}}]}}],
+        }))
+        .unwrap();
+        let names = |references: References| references.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        assert_eq!(names(direct_references(&spec)), ["kept", "key"]);
+        assert_eq!(names(references(&spec)), ["agent", "kept", "moved", "key"]);
+    }
 }

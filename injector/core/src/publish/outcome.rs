@@ -64,10 +64,10 @@ pub fn apply_outcome(
             }
             (true, Reason::Published, message)
         }
-        Publication::OtherText(message) => {
+        Publication::OtherText(Explanation { reason, message }) => {
             let (held, time) = kind.version_fields(status);
             (*held, *time) = (None, None);
-            (false, Reason::OtherText, message.clone())
+            (false, *reason, message.clone())
         }
         Publication::Drifted(message) => {
             note(Reason::Drifted, message);

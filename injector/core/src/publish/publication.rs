@@ -25,8 +25,8 @@ pub enum Publication {
     Published,
     /// The object held this version, and somebody else has changed it since.
     Drifted(String),
-    /// The object has another text, which Nudge does not overwrite.
-    OtherText(String),
+    /// The object has another text, which Nudge does not overwrite, or not yet.
+    OtherText(Explanation),
     /// Nudge does not or may not write the object. The rollout continues without it.
     Refused(Explanation),
     /// A call failed. The rollout waits until the object is written.
@@ -51,6 +51,22 @@ impl Publication {
     }
 }
 
+/// The use of a config's object.
+#[derive(Clone, Copy)]
+pub enum ObjectUse<'a> {
+    /// `spec.version` is set, and the object gets the version.
+    Published,
+    /// Pods should get the text of the object, which Nudge only compares.
+    Text,
+    /// The text of the object gives way to the version.
+    LeftText {
+        /// The text that gives way; another one stays.
+        text: &'a PublishedContent,
+        /// Whether only an object with the label `nudge.dev/baseline` is written.
+        needs_label: bool,
+    },
+}
+
 /// The version and the content that the object is compared with.
 pub struct PublishGoal<'a> {
     /// The kind of the object.
@@ -59,8 +75,8 @@ pub struct PublishGoal<'a> {
     pub name: &'a str,
     /// The version that the object should hold.
     pub version: &'a str,
-    /// Whether pods should get the text of the object, so that Nudge never writes it.
-    pub follows_text: bool,
+    /// The use of the object.
+    pub object_use: ObjectUse<'a>,
     /// The version that the status says the object holds.
     pub published: Option<&'a str>,
     /// The content of the version's parts of this kind; `None` if the version has no such part.
@@ -73,19 +89,22 @@ pub struct PublishGoal<'a> {
 
 /// Decides about the object that has the config's name.
 pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> Publication {
-    let PublishGoal { kind, name, version, published, content, follows_text, .. } = *goal;
-    if stored.is_none() && (follows_text || !kind.is_created()) {
-        return Publication::NotThere;
-    }
-    if let Some(stored) = stored.filter(|_| follows_text) {
-        return compare_text(stored, goal);
+    let PublishGoal { kind, name, version, published, content, object_use, .. } = *goal;
+    match (object_use, stored) {
+        (ObjectUse::Published, None) if !kind.is_created() => return Publication::NotThere,
+        (ObjectUse::Published, _) => {}
+        (ObjectUse::Text | ObjectUse::LeftText { .. }, None) => return Publication::NotThere,
+        (ObjectUse::Text, Some(stored)) => return compare_text(stored, goal),
+        (ObjectUse::LeftText { text, needs_label }, Some(stored)) => {
+            return decide_write_back(stored, goal, text, needs_label);
+        }
     }
     let refusal = |reason: Reason, message: String| Publication::Refused(reason.explained(message));
     if stored.is_some_and(|stored| label(&stored.metadata, labels::CONFIG).is_some()) {
         let message = format!("{kind} {name} is itself an object of a version; give the config another name");
         return refusal(Reason::IsVersion, message);
     }
-    if let Some(message) = stored.and_then(|stored| ownership_refusal(&stored.metadata, goal)) {
+    if let Some(message) = stored.and_then(|stored| ownership_refusal(stored, goal)) {
         return refusal(Reason::NotOurs, message);
     }
     let Some(content) = content else {
@@ -108,14 +127,8 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
         return refusal(Reason::TooLarge, message);
     }
     let Some(stored) = stored else { return Publication::Write };
-    if let (Some(stored_type), Some(secret_type)) = (stored.content.secret_type(), secret_type)
-        && stored_type != secret_type
-    {
-        let message = format!(
-            "Secret {name} has type {stored_type} and version {version} has {secret_type}, and a type can't be changed; delete Secret \
-             {name}: Nudge creates it with that type"
-        );
-        return refusal(Reason::OtherType, message);
+    if let Some(explanation) = other_type(stored, goal, content) {
+        return Publication::Refused(explanation);
     }
     let is_same = stored.content.values() == content.values();
     if is_same && label(&stored.metadata, labels::PUBLISHED) == Some(version) {
@@ -128,12 +141,49 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
              make a version of it"
         ));
     }
-    if stored.immutable == Some(true) {
+    immutable(stored, goal).map_or(Publication::Write, Publication::Refused)
+}
+
+/// Returns that the type of the stored Secret is another one, if it is.
+fn other_type(stored: &PublishedObject, goal: &PublishGoal<'_>, content: &PublishedContent) -> Option<Explanation> {
+    let PublishGoal { name, version, .. } = *goal;
+    let (stored_type, secret_type) = (stored.content.secret_type()?, content.secret_type()?);
+    (stored_type != secret_type).then(|| {
+        Reason::OtherType.explained(format!(
+            "Secret {name} has type {stored_type} and version {version} has {secret_type}, and a type can't be changed; delete Secret \
+             {name}: Nudge creates it with that type"
+        ))
+    })
+}
+
+/// Returns that the object is immutable, if it is.
+fn immutable(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Option<Explanation> {
+    let PublishGoal { kind, name, version, .. } = *goal;
+    (stored.immutable == Some(true)).then(|| {
         let remedy = if kind.is_created() { "delete it" } else { "delete it and create it again" };
         let message = format!("{kind} {name} is immutable, so it can't hold version {version}; {remedy}");
-        return refusal(Reason::Immutable, message);
+        Reason::Immutable.explained(message)
+    })
+}
+
+/// Decides whether the text of an object gives way to the version: only the text that must, and only where no owner
+/// and no other manager would write it again.
+fn decide_write_back(
+    stored: &PublishedObject,
+    goal: &PublishGoal<'_>,
+    text: &PublishedContent,
+    needs_label: bool,
+) -> Publication {
+    let has_label = label(&stored.metadata, labels::BASELINE) == Some("true");
+    let is_left = stored.content.values() == text.values() && (has_label || !needs_label);
+    match (compare_text(stored, goal), goal.content) {
+        (Publication::OtherText(_), Some(content)) if is_left => {
+            let refusal = foreign_writer(&stored.metadata, goal).map(|message| Reason::NotOurs.explained(message));
+            let refusal = refusal.or_else(|| other_type(stored, goal, content)).or_else(|| immutable(stored, goal));
+            refusal.map_or(Publication::Write, Publication::Refused)
+        }
+        (publication, _) => publication,
     }
-    Publication::Write
 }
 
 /// Compares the text of an object, which Nudge does not write, with the version.
@@ -142,10 +192,10 @@ fn compare_text(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Publication
     if content.is_some_and(|content| content.values() == stored.content.values()) {
         return Publication::Published;
     }
-    Publication::OtherText(format!(
+    Publication::OtherText(Reason::OtherText.explained(format!(
         "{kind} {name} has another text than version {version}, and Nudge does not write it while spec.version is absent; put the text \
          back, or set spec.version"
-    ))
+    )))
 }
 
 /// Returns the object to write: the stored object, which keeps its resourceVersion, or a new object. It has exactly the
@@ -155,11 +205,14 @@ pub fn object_to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) 
     let (mut metadata, immutable) = stored.map(|stored| (stored.metadata, stored.immutable)).unwrap_or_default();
     metadata.name = Some(goal.name.to_owned());
     metadata.managed_fields = None;
-    let marks = [(labels::FOLLOWS, goal.name), (labels::PUBLISHED, goal.version)];
-    let marks = marks.map(|(label, value)| (label.to_owned(), value.to_owned()));
-    metadata.labels.get_or_insert_default().extend(marks);
-    let mark = goal.kind.mark(goal.seals, goal.version, &content);
-    metadata.annotations.get_or_insert_default().insert(DIGEST_ANNOTATION.to_owned(), mark);
+    let marks = metadata.labels.get_or_insert_default();
+    marks.insert(labels::FOLLOWS.to_owned(), goal.name.to_owned());
+    // An object with a text stays a text.
+    if matches!(goal.object_use, ObjectUse::Published) {
+        marks.insert(labels::PUBLISHED.to_owned(), goal.version.to_owned());
+        let mark = goal.kind.mark(goal.seals, goal.version, &content);
+        metadata.annotations.get_or_insert_default().insert(DIGEST_ANNOTATION.to_owned(), mark);
+    }
     Some(PublishedObject { kind: goal.kind, metadata, immutable, content })
 }
 
@@ -167,14 +220,29 @@ fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Returns why the object is not Nudge's, if there is a reason.
-fn ownership_refusal(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
-    let PublishGoal { kind, name, writer, .. } = *goal;
+/// Returns who else writes the object, so that Nudge must not, if there is somebody: its owner, or a field manager that
+/// applies its data and will do so again. An edit by anybody else does not count.
+fn foreign_writer(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
+    let PublishGoal { kind, name, .. } = *goal;
     let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    if is_owned || name == RESERVED {
+        return Some(format!(
+            "{kind} {name} belongs to somebody else, who would overwrite it; give the config another name"
+        ));
+    }
+    let applier = other_managers(metadata, goal).find(|entry| entry.operation.as_deref() == Some("Apply"))?;
+    Some(managed_message(applier, goal))
+}
+
+/// Returns why the object is not Nudge's, if there is a reason.
+fn ownership_refusal(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Option<String> {
+    let PublishGoal { kind, name, content, .. } = *goal;
+    let metadata = &stored.metadata;
     if !kind.is_created() {
-        return (is_owned || name == RESERVED).then(|| {
-            format!("{kind} {name} belongs to somebody else, who would overwrite it; give the config another name")
-        });
+        // A manager that applies the content of the version is no second writer.
+        let is_same = content.is_some_and(|content| content.values() == stored.content.values());
+        let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+        return foreign_writer(metadata, goal).filter(|_| is_owned || name == RESERVED || !is_same);
     }
     // A Secret without the label is never adopted.
     if label(metadata, labels::PUBLISHED).is_none() {
@@ -183,26 +251,36 @@ fn ownership_refusal(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<St
             labels::PUBLISHED
         ));
     }
-    if is_owned {
-        return Some(format!(
-            "{kind} {name} belongs to its owner, who would overwrite it; give the config another name"
-        ));
-    }
+    // Without the digest, Nudge has not written the data yet.
     let has_digest =
         metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST_ANNOTATION));
-    let others = metadata.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() != Some(writer));
-    // A manager that has applied the object will do so again. Nudge overwrites a single edit at the next activation.
-    let mut appliers =
-        others.filter(|entry| has_data(entry) && (!has_digest || entry.operation.as_deref() == Some("Apply")));
-    let manager = appliers.next()?.manager.clone().unwrap_or_default();
-    Some(format!(
-        "the data of {kind} {name} is managed by {}; remove it there and delete it, or give the config another name",
+    let writer = || other_managers(metadata, goal).find(|_| !has_digest);
+    foreign_writer(metadata, goal).or_else(|| writer().map(|entry| managed_message(entry, goal)))
+}
+
+/// Returns the other managers of the object's data.
+fn other_managers<'a>(
+    metadata: &'a ObjectMeta,
+    goal: &PublishGoal<'a>,
+) -> impl Iterator<Item = &'a ManagedFieldsEntry> + use<'a> {
+    let writer = goal.writer;
+    let entries = metadata.managed_fields.iter().flatten();
+    entries.filter(move |entry| entry.manager.as_deref() != Some(writer) && has_data(entry))
+}
+
+fn managed_message(entry: &ManagedFieldsEntry, goal: &PublishGoal<'_>) -> String {
+    let manager = entry.manager.clone().unwrap_or_default();
+    format!(
+        "the data of {} {} is managed by {}, which would overwrite it; remove it there, or give the config another name",
+        goal.kind,
+        goal.name,
         clip(manager, MAX_MANAGER_BYTES)
-    ))
+    )
 }
 
 fn has_data(entry: &ManagedFieldsEntry) -> bool {
-    entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some())
+    let fields = ["f:data", "f:binaryData", "f:stringData"];
+    entry.fields_v1.as_ref().is_some_and(|owned| fields.iter().any(|field| owned.0.get(field).is_some()))
 }
 
 /// Returns whether the object holds, unchanged, another version that Nudge wrote but could not record in the status.

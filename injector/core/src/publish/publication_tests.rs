@@ -52,7 +52,8 @@ fn goal<'a>(
     (kind, content): (PartKind, Option<&'a PublishedContent>),
     seals: &'a Seals,
 ) -> PublishGoal<'a> {
-    PublishGoal { kind, name: "shop", version, follows_text: false, published, content, seals, writer: WRITER }
+    let object_use = ObjectUse::Published;
+    PublishGoal { kind, name: "shop", version, object_use, published, content, seals, writer: WRITER }
 }
 
 fn decide(
@@ -193,6 +194,71 @@ fn what_belongs_to_an_owner_or_to_a_version_is_left_alone() {
         assert_eq!(version, Reason::IsVersion);
         assert_eq!(refused(|stored| stored.immutable = Some(true)), Reason::Immutable);
     }
+}
+
+/// The decision about an object with the text "two" that gives way to version 1 with the text "one".
+fn decide_left(kind: PartKind, stored: &PublishedObject, left: &str, needs_label: bool) -> Publication {
+    let (one, text, seals) = (content(kind, "one"), content(kind, left), seals());
+    let object_use = ObjectUse::LeftText { text: &text, needs_label };
+    decide_publication(Some(stored), &PublishGoal { object_use, ..goal("1", None, (kind, Some(&one)), &seals) })
+}
+
+#[test]
+fn a_text_that_gives_way_is_written_and_no_other() {
+    for kind in KINDS {
+        let two = plain(kind, "two");
+        assert_eq!(decide_left(kind, &two, "two", false), Publication::Write, "a Secret needs no label of ours");
+        assert!(matches!(decide_left(kind, &two, "three", false), Publication::OtherText(_)), "a correction stays");
+        assert_eq!(decide_left(kind, &plain(kind, "one"), "two", false), Publication::Published);
+        assert!(matches!(decide_left(kind, &two, "two", true), Publication::OtherText(_)), "the namespace wants it");
+        let mut labelled = plain(kind, "two");
+        labelled.metadata.labels = Some([(labels::BASELINE.to_owned(), "true".to_owned())].into());
+        assert_eq!(decide_left(kind, &labelled, "two", true), Publication::Write);
+        let (one, text, seals) = (content(kind, "one"), content(kind, "two"), seals());
+        let object_use = ObjectUse::LeftText { text: &text, needs_label: false };
+        let next =
+            object_to_write(Some(labelled), &PublishGoal { object_use, ..goal("1", None, (kind, Some(&one)), &seals) })
+                .unwrap();
+        let keys: Vec<_> = next.metadata.labels.unwrap().into_keys().collect();
+        assert_eq!((keys, next.metadata.annotations), (vec![labels::BASELINE.into(), labels::FOLLOWS.into()], None));
+    }
+}
+
+#[test]
+fn nobody_who_would_write_again_is_fought() {
+    for kind in KINDS {
+        let refused = |publication| match publication {
+            Publication::Refused(explanation) => Some(explanation.reason),
+            _ => None,
+        };
+        let by_text = |stored: &PublishedObject| refused(decide_left(kind, stored, "two", false));
+        let by_version = |mut stored: PublishedObject| {
+            stored.metadata.annotations = written(kind, None, "0", "zero").metadata.annotations;
+            stored.metadata.labels = written(kind, None, "0", "zero").metadata.labels;
+            refused(decide(Some(&stored), "1", None, &content(kind, "one"), kind))
+        };
+        for (field, operation, expected) in [
+            ("f:data", "Apply", Some(Reason::NotOurs)),
+            ("f:binaryData", "Apply", Some(Reason::NotOurs)),
+            ("f:data", "Update", None),
+            ("f:metadata", "Apply", None),
+        ] {
+            let stored = || managed(plain(kind, "two"), "argocd", operation, json!({field: {"f:password": {}}}));
+            assert_eq!((by_text(&stored()), by_version(stored())), (expected, expected), "{kind} {field} {operation}");
+        }
+        let owned = || {
+            let mut owned = plain(kind, "two");
+            owned.metadata.owner_references = Some(vec![OwnerReference::default()]);
+            owned
+        };
+        assert_eq!((by_text(&owned()), by_version(owned())), (Some(Reason::NotOurs), Some(Reason::NotOurs)));
+        let mut immutable = plain(kind, "two");
+        immutable.immutable = Some(true);
+        assert_eq!(by_text(&immutable), Some(Reason::Immutable));
+    }
+    let kind = PartKind::ConfigMap;
+    let same = managed(plain(kind, "one"), "argocd", "Apply", json!({"f:data": {}}));
+    assert_eq!(decide(Some(&same), "1", None, &content(kind, "one"), kind), Publication::Write, "only the label");
 }
 
 #[test]

@@ -28,10 +28,18 @@ impl Rollout {
     /// Returns the status with this rollout: its current, previous and target version, the states of its versions, and
     /// how far pods are moved follow from the rollout alone.
     pub fn into_status(self, mut status: VersionedConfigStatus) -> VersionedConfigStatus {
-        let InternalStatus { identity, background, retired, rehearsed, text, .. } =
+        let InternalStatus { identity, background, retired, rehearsed, text, readers, written_back, .. } =
             std::mem::take(&mut status.internal);
-        status.internal =
-            InternalStatus { identity, background, retired, rehearsed, text, ..InternalStatus::default() };
+        status.internal = InternalStatus {
+            identity,
+            background,
+            retired,
+            rehearsed,
+            text,
+            readers,
+            written_back,
+            ..InternalStatus::default()
+        };
         let still = |failure| RolloutStatus { failure, ..RolloutStatus::default() };
         let (base, target, rollout) = match self {
             Self::Initial { revision } => {

@@ -5,6 +5,7 @@ use nudge_api::{
     ConditionType, Explanation, Reason, TextStatus, VersionedConfig, VersionedConfigStatus, condition, set_condition,
 };
 
+use super::readers::forget_readers;
 use crate::event_record::EventRecord;
 
 /// Returns the status that records the version of the text, or why there is none, with the Event of a change. Without a
@@ -41,6 +42,8 @@ pub fn record_text(
 /// Removes the record, because pods should not get the text any more.
 pub fn forget_text(status: &mut VersionedConfigStatus) {
     status.internal.text = None;
+    status.internal.written_back = Vec::new();
+    forget_readers(status);
     status.conditions.retain(|condition| condition.type_ != ConditionType::Fetched.as_str());
 }
 

@@ -64,6 +64,8 @@ pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
 
 /// The number of configs of a namespace from which on its label makes no more.
 pub const MAX_NAMESPACE_CONFIGS: usize = 100;
+/// The value of the label `nudge.dev/baseline` of a config that only its namespace wants.
+const OF_NAMESPACE: &str = "namespace";
 /// The number of versions that are kept of a config that its namespace wants.
 const NAMESPACE_HISTORY_LIMIT: u32 = 3;
 
@@ -79,7 +81,17 @@ pub fn first_config(name: &str, label: BaselineLabel) -> VersionedConfig {
             ..spec
         },
     };
-    VersionedConfig::new(name, spec)
+    let mut config = VersionedConfig::new(name, spec);
+    if label == BaselineLabel::Namespace {
+        config.metadata.labels = Some([(labels::BASELINE.to_owned(), OF_NAMESPACE.to_owned())].into());
+    }
+    config
+}
+
+/// Returns whether only its namespace wants the config.
+pub fn is_of_namespace(config: &VersionedConfig) -> bool {
+    let label = config.metadata.labels.as_ref().and_then(|labels| labels.get(labels::BASELINE));
+    label.is_some_and(|label| label == OF_NAMESPACE)
 }
 
 #[cfg(test)]
@@ -108,8 +120,9 @@ mod tests {
     fn its_config_follows_the_text_and_no_secret_is_made() {
         let spec = first_config("shop", BaselineLabel::Object).spec;
         assert_eq!(spec, VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() });
-        let spec = first_config("shop", BaselineLabel::Namespace).spec;
-        assert_eq!((spec.agentless_policy, spec.history_limit), (AgentlessPolicy::Ignore, 3));
+        let config = first_config("shop", BaselineLabel::Namespace);
+        assert_eq!((config.spec.agentless_policy, config.spec.history_limit), (AgentlessPolicy::Ignore, 3));
+        assert!(is_of_namespace(&config) && !is_of_namespace(&first_config("shop", BaselineLabel::Object)));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
-    Analysis, AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConditionType, EvidenceStatus, HarmedPod,
-    InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts, Pods, Reason, Release, ReleaseOutcome,
+    Analysis, AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConditionType, DirectReaders, EvidenceStatus,
+    HarmedPod, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts, Pods, Reason, Release, ReleaseOutcome,
     ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage, SelectorThreshold, StepSelector,
-    VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped, condition,
+    TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped, condition,
 };
 
 use super::inventory::take_inventory;
@@ -131,6 +131,9 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             background: Some(BackgroundStatus { start_time: now(), pod_seconds: u64::MAX, harmed: u64::MAX }),
             retired: inventory.retired,
             rehearsed: Some(rehearsal_question(&[]).round),
+            text: Some(TextStatus { version: "x".repeat(63), settle_time: now() }),
+            readers: Some(DirectReaders { total: u32::MAX, workloads: vec!["x".repeat(317); 5] }),
+            written_back: vec!["x".repeat(63); 8],
             ..InternalStatus::default()
         },
         ..VersionedConfigStatus::default()

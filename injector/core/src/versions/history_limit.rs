@@ -8,13 +8,16 @@ use std::sync::Arc;
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig};
 use nudge_protocol::VersionName;
 
-use super::digest_names::digest_prefix;
+use super::digest_names::{digest_prefix, is_of_text};
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
 /// The minimum age difference between two versions of a source that shows that nobody will seal the older version. A
 /// version takes far less time from its first object to its seal.
 const MIN_SUPERSEDED_SECONDS: i64 = 600;
+
+/// The maximum number of versions of texts that are neither sealed nor refused: somebody may write text after text.
+const MAX_UNSEALED_TEXTS: usize = 5;
 
 /// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose
 /// Secret has long been gone. `named` are the objects that workloads' templates name.
@@ -109,7 +112,7 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
 }
 
 /// Returns the versions of sources and texts that are neither sealed nor refused although another such version was made
-/// long after them, oldest first.
+/// long after them, or several texts since, oldest first.
 fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&'a str> {
     let Some(status) = &config.status else { return Vec::new() };
     let mut made: BTreeMap<&str, i64> = BTreeMap::new();
@@ -122,8 +125,14 @@ fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&
     });
     let newest = made.values().max().copied().unwrap_or_default();
     let mut old: Vec<(i64, &str)> = made.into_iter().map(|(version, created)| (created, version)).collect();
-    old.retain(|(created, _)| created.saturating_add(MIN_SUPERSEDED_SECONDS) <= newest);
     old.sort_unstable();
+    let texts = old.iter().filter(|(_, version)| is_of_text(version)).count();
+    let mut surplus_texts = texts.saturating_sub(MAX_UNSEALED_TEXTS);
+    old.retain(|(created, version)| {
+        let is_surplus = surplus_texts > 0 && is_of_text(version);
+        surplus_texts -= usize::from(is_surplus);
+        is_surplus || created.saturating_add(MIN_SUPERSEDED_SECONDS) <= newest
+    });
     old.into_iter().map(|(_, version)| version).collect()
 }
 
@@ -154,6 +163,7 @@ mod tests {
     use nudge_api::{InvalidVersion, Reason, VersionedConfigSpec, VersionedConfigStatus};
     use nudge_protocol::ConfigName;
 
+    use super::super::digest_names::{SOURCE_PREFIX, TEXT_PREFIX};
     use super::super::seal_check::tests::part;
     use super::*;
     use crate::pods::{Report, ReportState};
@@ -213,6 +223,21 @@ mod tests {
         assert_eq!(names(&pruned(&config)), ["0", "2"]);
         config.status.as_mut().unwrap().previous_version = Some("2".to_owned());
         assert_eq!(names(&pruned(&config)), ["0"]);
+    }
+
+    #[test]
+    fn of_texts_that_were_never_sealed_five_stay() {
+        let (mut config, mut parts) = config_with_versions(9, 500);
+        config.status.as_mut().unwrap().versions.clear();
+        for (created, part) in (0..).zip(&mut parts) {
+            let prefix = if created == 3 { SOURCE_PREFIX } else { TEXT_PREFIX };
+            let version = format!("{prefix}{created}");
+            *part = Arc::new(PartMeta { version, created, ..(**part).clone() });
+        }
+        let pruned = |config: &VersionedConfig| to_prune(config, &parts, None, &[], &BTreeSet::new());
+        assert_eq!(names(&pruned(&config)), ["txt-0", "txt-1", "txt-2"], "those of sources have no such bound");
+        config.spec.version = Some("txt-0".to_owned());
+        assert_eq!(names(&pruned(&config)), ["txt-1", "txt-2"]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod version_room_tests;
 pub(crate) use baseline::RESERVED;
 pub use baseline::{
     BaselineLabel, FIRST_VERSION, MAX_NAMESPACE_CONFIGS, baseline_label, baseline_refusal, first_config,
+    is_of_namespace,
 };
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
