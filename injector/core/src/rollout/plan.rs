@@ -103,7 +103,7 @@ impl Course<'_> {
         let before = self.thresholds.clone();
         let mut parts = 0;
         loop {
-            let next = self.thresholds.raise_in_part(self.pods, &step.pods, step.selector.as_ref());
+            let next = self.next_part(step);
             if next == self.thresholds {
                 break;
             }
@@ -114,6 +114,17 @@ impl Course<'_> {
         let (watch, healthy) = self.watch(number);
         let (name, pause_seconds) = (step.name.clone(), step.pause_seconds);
         PlannedStep { number, name, pods, parts, healthy, watch, pause_seconds }
+    }
+
+    /// Returns the thresholds after one more part of the step. Without a selector, a step goes on to its first healthy
+    /// pod.
+    fn next_part(&self, step: &Step) -> Thresholds {
+        let next = self.thresholds.raise_in_part(self.pods, &step.pods, step.selector.as_ref());
+        let healthy = || self.pods.iter().filter(|pod| pod.is_healthy(self.now));
+        if step.selector.is_some() || healthy().next().is_none() || healthy().any(|pod| next.is_assigned(pod)) {
+            return next;
+        }
+        next.with_judge(self.pods, None, |pod| pod.is_healthy(self.now))
     }
 
     /// Returns how long the pods with the target are watched, and how many of them are healthy. Without a healthy one,
@@ -205,6 +216,18 @@ mod tests {
         let mut measured = spec(60);
         measured["analysis"] = analysis;
         assert_eq!(times(&measured, &four), (60 + 7 + 20 + 60, 90), "the first step needs three answers");
+    }
+
+    #[test]
+    fn the_first_step_goes_on_to_a_healthy_pod() {
+        let mut four: Vec<Subject> = (0..4).map(|number| healthy(number, UpdateMode::Live)).collect();
+        four.sort_by_key(|pod| pod.number);
+        for ill in &mut four[..2] {
+            ill.in_contact = false;
+        }
+        let spec: RolloutSpec = serde_json::from_value(json!({"steps": [{"pods": 1}]})).unwrap();
+        let sizes: Vec<_> = planned_steps(&spec, &four, 0).iter().map(|step| (step.pods.len(), step.healthy)).collect();
+        assert_eq!(sizes, [(3, 1), (1, 2)]);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::session::Session;
 
 /// The facts, as far as the user may read them.
 pub(super) struct ClusterFacts {
-    /// The pods with an agent.
-    pub(super) pods: Vec<Pod>,
+    /// The pods with an agent; absent if the user may not list them.
+    pub(super) pods: Option<Vec<Pod>>,
     pub(super) workloads: Vec<Workload>,
     /// The policies of the namespace.
     pub(super) policies: Policies,
@@ -47,17 +47,20 @@ impl ClusterFacts {
         let pods = optional.read("the pods", pods.map(|list| list.items).map_err(doing("listing pods")))?;
         let mut workloads = Vec::new();
         let deployments = optional.read("Deployments to restart", session.list::<Deployment>("Deployments").await)?;
-        workloads.extend(deployments.iter().filter_map(Workload::of_deployment));
+        workloads.extend(deployments.iter().flatten().filter_map(Workload::of_deployment));
         let sets = optional.read("StatefulSets to restart", session.list::<StatefulSet>("StatefulSets").await)?;
-        workloads.extend(sets.iter().filter_map(Workload::of_stateful_set));
+        workloads.extend(sets.iter().flatten().filter_map(Workload::of_stateful_set));
         let daemons = optional.read("DaemonSets to restart", session.list::<DaemonSet>("DaemonSets").await)?;
-        workloads.extend(daemons.iter().filter_map(Workload::of_daemon_set));
+        workloads.extend(daemons.iter().flatten().filter_map(Workload::of_daemon_set));
         let configs = session.list::<VersionedConfig>("configs").await;
         let configs = optional.read("whether another config is moved first", configs)?;
         let policies = optional.read("policies of the cluster", policies(session).await)?;
-        let policies = Policies::Known(policies.into_iter().map(Into::into).collect());
-        let missing_rights = missing_rights(session, config, is_asked_for).await?;
-        Ok(Self { pods, workloads, policies, configs, missing_rights, unread })
+        let policies = Policies::Known(policies.into_iter().flatten().map(Into::into).collect());
+        let mut missing_rights = rights_of_nudge(session, config, &mut unread).await;
+        if !is_asked_for {
+            missing_rights.extend(rights_of_user(session, config).await?);
+        }
+        Ok(Self { pods, workloads, policies, configs: configs.unwrap_or_default(), missing_rights, unread })
     }
 }
 
@@ -68,13 +71,13 @@ struct Optional<'a> {
 
 impl Optional<'_> {
     /// Returns what was read, or notes that the user may not read it.
-    fn read<T>(&mut self, what: &str, result: Result<Vec<T>, Failure>) -> Result<Vec<T>, Failure> {
+    fn read<T>(&mut self, what: &str, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match result {
             Err(failure) if failure.status == 403 => {
                 self.unread.push(format!("{what}: {}", failure.message));
-                Ok(Vec::new())
+                Ok(None)
             }
-            result => result,
+            result => result.map(Some),
         }
     }
 }
@@ -92,42 +95,41 @@ async fn policies(session: &Session) -> Result<Vec<RolloutPolicy>, Failure> {
     Ok(policies.into_iter().filter(|policy| policy.spec.namespace_selector.selects(&labels)).collect())
 }
 
-async fn missing_rights(
-    session: &Session,
-    config: &VersionedConfig,
-    is_asked_for: bool,
-) -> Result<Vec<MissingRight>, Failure> {
+/// Returns the rights that Nudge lacks, or notes that the user may not ask.
+async fn rights_of_nudge(session: &Session, config: &VersionedConfig, unread: &mut Vec<String>) -> Vec<MissingRight> {
     let mut kinds = vec![AttendedKind::Configs, AttendedKind::Workloads];
+    let versions = config.status.iter().flat_map(|status| &status.versions);
     let has_secret = config.spec.owns(PartKind::Secret)
-        || config
-            .status
-            .iter()
-            .flat_map(|status| &status.versions)
-            .flat_map(|version| &version.parts)
-            .any(|part| part.kind == PartKind::Secret);
-    if has_secret {
-        kinds.push(AttendedKind::Secrets);
-    }
+        || versions.flat_map(|version| &version.parts).any(|part| part.kind == PartKind::Secret);
+    kinds.extend(has_secret.then_some(AttendedKind::Secrets));
     let mut missing = Vec::new();
     for kind in kinds {
-        if may_attend(session, kind).await == Some(false) {
-            missing.push(MissingRight::OfNudge(kind));
+        match may_attend(session, kind).await {
+            Some(true) => {}
+            Some(false) => missing.push(MissingRight::OfNudge(kind)),
+            None => {
+                unread.push("the rights of Nudge in this namespace: you may not ask for them".to_owned());
+                return missing;
+            }
         }
     }
-    if is_asked_for {
-        return Ok(missing);
-    }
+    missing
+}
+
+/// Returns the rights that the user lacks to ask for the version.
+async fn rights_of_user(session: &Session, config: &VersionedConfig) -> Result<Vec<MissingRight>, Failure> {
     let update = |resource| Right { verb: "update", group: "", resource };
     let mut rights = Vec::new();
     if !config.spec.follows_text() {
-        rights
-            .extend([Right { verb: "patch", group: "nudge.dev", resource: "versionedconfigs" }, update("configmaps")]);
-    } else if config.spec.owns(PartKind::ConfigMap) {
+        rights.push(Right { verb: "patch", group: "nudge.dev", resource: "versionedconfigs" });
+    }
+    if !config.spec.follows_text() || config.spec.owns(PartKind::ConfigMap) {
         rights.push(update("configmaps"));
     }
     if config.spec.owns(PartKind::Secret) {
         rights.push(update("secrets"));
     }
+    let mut missing = Vec::new();
     for right in rights {
         if !has_right(session, config, right).await? {
             missing.push(MissingRight::OfUser(right));

@@ -43,6 +43,9 @@ pub(crate) struct Plan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     pub(super) movement: Movement,
+    /// The number of pods that steps move; absent if the user may not list pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pods: Option<usize>,
     /// The changed keys; absent if the user may not read one of the versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) keys: Option<Vec<KeyPlan>>,
@@ -210,6 +213,7 @@ impl Plan {
                 PlannedMove::AtOnce(_) => Movement::AtOnce,
                 PlannedMove::Steps(_) => Movement::Steps,
             },
+            pods: facts.pods.as_ref().map(|_| subjects.by_steps().len()),
             stage,
             time: (has_pods && !steps.is_empty()).then_some(time),
             steps: if has_pods { steps.iter().map(step).collect() } else { Vec::new() },
@@ -233,7 +237,7 @@ fn pods_of(subject: &Subject) -> Vec<ConfigPod<'_>> {
         pod.is_live() && reads && config.spec.admits(&pod.service_account)
     };
     let with_state = |object| Some(ConfigPod { object, state: Arc::new(pod_state(object)?) });
-    let mut pods: Vec<ConfigPod<'_>> = subject.facts.pods.iter().filter_map(with_state).collect();
+    let mut pods: Vec<ConfigPod<'_>> = subject.facts.pods.iter().flatten().filter_map(with_state).collect();
     pods.retain(|pod| has_config(&pod.state));
     pods.sort_by(|one, other| (&one.state.workload, &one.state.name).cmp(&(&other.state.workload, &other.state.name)));
     pods

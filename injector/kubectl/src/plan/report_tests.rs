@@ -68,7 +68,7 @@ fn subject(spec: &Value, pods: &[Value]) -> Subject {
         unread: Vec::new(),
     };
     let facts = ClusterFacts {
-        pods: pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect(),
+        pods: Some(pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect()),
         workloads: Vec::new(),
         policies: Policies::default(),
         configs: Vec::new(),
@@ -101,7 +101,7 @@ fn a_plan_has_steps_containers_times_and_what_nobody_sees() {
         "Version: 2, in place of 1\n",
         "Keys:    lives changed\n",
         "Move:    3 pods in 3 steps\n",
-        "Time:    at least 1m 20s, with 1m of bake, and 2m 50s where pods use all of their time to acknowledge it\n",
+        "Time:    at least 1m 20s, of which the bake is 1m; 2m 50s if pods take all of their time to acknowledge it\n",
         "\nSTEP   PODS   WATCH   PAUSE   NAMES\n",
         "\nDeployment/web   2      app         notified    SIGHUP\n",
         "\nDeployment/web   1      app         untouched   the agent's endpoint\n",
@@ -110,6 +110,15 @@ fn a_plan_has_steps_containers_times_and_what_nobody_sees() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("HELD BY") && !text.contains("NOT KNOWN"), "{text}");
+}
+
+#[test]
+fn pods_that_may_not_be_listed_are_not_said_to_be_none() {
+    let mut hidden = subject(&json!({"version": "2"}), &[]);
+    assert!(plan(&hidden).text().contains("Move:    none: the config moves no pod now\n"), "{}", plan(&hidden).text());
+    hidden.facts.pods = None;
+    let text = plan(&hidden).text();
+    assert!(text.contains("Move:    not known, because you may not list pods\n"), "{text}");
 }
 
 #[test]

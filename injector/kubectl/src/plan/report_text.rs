@@ -83,7 +83,12 @@ impl Plan {
     }
 
     fn movement_text(&self) -> String {
-        let pods: usize = self.steps.iter().map(|step| step.pods.len()).sum();
+        let pods = match (self.pods, self.movement) {
+            (None, Movement::Steps | Movement::AtOnce | Movement::Return) => {
+                return "not known, because you may not list pods".to_owned();
+            }
+            (pods, _) => pods.unwrap_or_default(),
+        };
         let text = match self.movement {
             Movement::Nothing if self.holds.is_empty() => "none: the version is current".to_owned(),
             Movement::Nothing => "none".to_owned(),
@@ -144,8 +149,8 @@ fn time_text(time: TimePlan, with_restarts: bool) -> String {
     let range = if time.acknowledgement_seconds == 0 {
         String::new()
     } else {
-        format!(", and {most} where pods use all of their time to acknowledge it")
+        format!("; {most} if pods take all of their time to acknowledge it")
     };
-    let bake = if time.bake_seconds == 0 { String::new() } else { format!(", with {bake} of bake") };
+    let bake = if time.bake_seconds == 0 { String::new() } else { format!(", of which the bake is {bake}") };
     format!("at least {least}{bake}{range}{restarts}")
 }
