@@ -36,8 +36,9 @@ pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 pub const FOLLOWS: &str = "nudge.dev/follows";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
-/// Label of a `ConfigMap` that gets a config of its name once a pod uses it: `"true"`. Label of a namespace that gives
-/// every ConfigMap a config: `mounted`.
+/// Label of a `ConfigMap` or Secret that gets a config of its name once a pod uses it: `"true"`. Label of a namespace
+/// whose objects get configs: `mounted` those that pods read, `all` also every ConfigMap. Label of a config that such a
+/// namespace has made: `namespace`.
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";

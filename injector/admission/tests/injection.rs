@@ -1,5 +1,6 @@
 //! Injected pods on a real API server: it accepts them, and a second injection of the stored pods changes nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -8,9 +9,9 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use nudge_api::PartKind;
 use nudge_core::injection::{
-    AgentDefaults, Features, InjectionFacts, InjectionSettings, MountedPart, ReferencedConfigMap, ResolvedConfig,
-    UnknownKeys, inject, read,
+    AgentDefaults, Features, InjectionFacts, InjectionSettings, MountedPart, ResolvedConfig, UnknownKeys, inject, read,
 };
+use nudge_core::versions::BaselineVerdict;
 use nudge_protocol::ConfigName;
 use nudge_tests::cluster::{TestNamespace, Version};
 use nudge_tests::{Cluster, eventually};
@@ -40,7 +41,8 @@ fn facts(features: Features) -> Result<InjectionFacts> {
         features,
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop")?, shop)].into(),
-        config_maps: [("web".to_owned(), ReferencedConfigMap::default())].into(),
+        config_maps: [("web".to_owned(), BaselineVerdict::Unwanted)].into(),
+        secrets: BTreeMap::new(),
         limits: Vec::new(),
     })
 }

@@ -15,10 +15,9 @@ use nudge_admission::{
     AdmissionSettings, Caller, IndexLookups, InjectPods, LookupError, Lookups, Outline, PodLookups, ReviewRequest,
     Right, UndecidedDeletions, Webhook, Webhooks, guards, review,
 };
-use nudge_api::VersionedConfig;
-use nudge_core::injection::{
-    AgentDefaults, Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig, UnknownKeys,
-};
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::injection::{AgentDefaults, Features, InjectionSettings, ResolvedConfig, UnknownKeys};
+use nudge_core::versions::BaselineVerdict;
 
 /// Counts allocations.
 struct Counting;
@@ -95,12 +94,13 @@ impl PodLookups for Nothing {
         None
     }
 
-    async fn config_map(
+    async fn baseline(
         &self,
         _: &ReviewRequest,
+        _: PartKind,
         _: &str,
         _: &str,
-    ) -> Result<Option<ReferencedConfigMap>, LookupError> {
+    ) -> Result<Option<BaselineVerdict>, LookupError> {
         Ok(None)
     }
 

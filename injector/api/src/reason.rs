@@ -98,7 +98,8 @@ reasons! {
     Conflict Controller true "Objects have the labels of a version that they do not belong to."
     Sealed Controller false "A version is complete."
     Pruned Controller false "The history limit has deleted a version."
-    Baseline Controller false "An existing ConfigMap became the first version of a config."
+    Baseline Controller false "An existing ConfigMap or Secret became the first version of a config."
+    BaselineFull Controller true "The namespace has as many configs as its label makes."
     StatusRefused Controller true "The API server refuses the status, or a part of it."
     Importing Controller true "The config is being restored from an export; nothing acts on it until that is done."
     // The rollout.

@@ -14,6 +14,7 @@ pub mod lease;
 pub mod lenient;
 pub mod listing;
 pub mod object_supervisor;
+pub mod own_rights;
 pub mod panics;
 pub mod queue;
 pub mod spans;

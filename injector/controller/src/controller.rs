@@ -17,7 +17,7 @@ use nudge_core::hub_health::waiting_reports::ReplicaNotes;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::{Millis, SteadyTime};
-use nudge_core::versions::Seals;
+use nudge_core::versions::{MAX_UNUSED_TIME, Seals};
 use parking_lot::Mutex;
 
 use super::memory::{ApproverRights, ConfigMemories, MoveOrder, WorkloadLists};
@@ -40,6 +40,8 @@ pub struct Controller {
     pub(super) keys: Keys,
     pub(super) metrics: RolloutMetrics,
     silence: Duration,
+    /// The time after which a config goes that its namespace made and nobody needs.
+    pub(super) max_unused_time: Duration,
     /// The beginning of the steady clock.
     started: Instant,
     /// Since when this replica leads with a complete index.
@@ -92,6 +94,7 @@ impl Controller {
             keys,
             metrics,
             silence,
+            max_unused_time: MAX_UNUSED_TIME,
             started: Instant::now(),
             led_since: Mutex::default(),
             move_order: MoveOrder::new(Arc::clone(&index), Arc::clone(&queue)),
@@ -108,6 +111,12 @@ impl Controller {
             approver_rights: Mutex::default(),
             approval_queue: Queue::default(),
         }
+    }
+
+    /// Sets the time after which a config goes that its namespace made and nobody needs.
+    #[must_use]
+    pub fn with_max_unused_time(self, max_unused_time: Duration) -> Self {
+        Self { max_unused_time, ..self }
     }
 
     /// Notes that from now on this replica leads, and that its index is complete.

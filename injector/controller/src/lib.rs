@@ -1,10 +1,11 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 //!
-//! `run/` is the loop of the leader. It reconciles a config (`reconcile/`) with the help of `approve/`, `measure/`,
-//! `restart/`, `publish/`, `text/` and `delete/`, and writes the result with `status/`. `memory/` keeps the state that
-//! lasts between reconciles. `repair/` and `injection_warnings.rs` look after pods, independently of configs.
+//! `run/` is the loop of the leader. It reconciles a config (`reconcile/`) with the help of `approve/`, `baseline/`,
+//! `measure/`, `restart/`, `publish/`, `text/` and `delete/`, and writes the result with `status/`. `memory/` keeps the
+//! state that lasts between reconciles. `repair/` and `injection_warnings.rs` look after pods, independently of configs.
 
 mod approve;
+mod baseline;
 mod controller;
 mod delete;
 mod failure_cause;
@@ -25,6 +26,7 @@ mod text;
 mod urgency;
 mod work_item;
 
+pub use baseline::take_over;
 pub use controller::Controller;
 pub use injection_warnings::record_warnings;
 pub use metrics::{ControllerMetrics, RepairMetrics, RolloutMetrics};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nudge_cluster::lease::Leadership;
 use nudge_controller::{
     Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_hub_lease, keep_approval_statuses,
-    keep_policy_statuses, record_warnings, repair, run,
+    keep_policy_statuses, record_warnings, repair, run, take_over,
 };
 use nudge_core::derived_keys::Keys;
 
@@ -22,7 +22,8 @@ pub(super) fn start(plane: &mut ControlPlane, keys: Keys) {
     rollouts.register(registry);
     repairs.register(registry);
     let controller =
-        Arc::new(Controller::new(client.clone(), Arc::clone(index), keys, &options.replica, options.stale, rollouts));
+        Controller::new(client.clone(), Arc::clone(index), keys, &options.replica, options.stale, rollouts);
+    let controller = Arc::new(controller.with_max_unused_time(options.max_unused_time));
     let (lease, settings) = (options.hub_lease.clone(), options.repair.clone());
     let mut tasks_of_leader = LeaderTasks { tasks, leadership: &leadership, controller: &controller };
     tasks_of_leader.spawn("Lease of the hub", move |controller| {
@@ -32,6 +33,7 @@ pub(super) fn start(plane: &mut ControlPlane, keys: Keys) {
     tasks_of_leader.spawn("statuses of approvals", keep_approval_statuses);
     tasks_of_leader.spawn("repair", move |controller| repair(controller, settings.clone(), repairs.clone()));
     tasks_of_leader.spawn("injection warnings", record_warnings);
+    tasks_of_leader.spawn("baseline of namespaces", take_over);
     tasks.spawn("controllers", run(controller, leadership, metrics));
 }
 

@@ -60,6 +60,8 @@ pub(super) struct Options {
     pub(super) watch: WatchSettings,
     /// The maximum silence of a watch. After a longer silence, other replicas may be more current.
     pub(super) stale: Duration,
+    /// The time that a config stays which its namespace made and nobody needs.
+    pub(super) max_unused_time: Duration,
     pub(super) lease: LeaseSettings,
     pub(super) hub_lease: LeaseSettings,
     pub(super) sources_lease: LeaseSettings,
@@ -141,6 +143,7 @@ impl TryFrom<ServeSettings> for Options {
             },
             enabled,
             stale,
+            max_unused_time: Duration::from_secs(settings.baseline_seconds.into()),
             lease: lease(settings.lease),
             hub_lease: lease(settings.hub_lease),
             sources_lease: lease(settings.sources_lease),

@@ -98,6 +98,10 @@ pub struct ServeSettings {
     /// How long a lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,
+    /// How long a config stays that the label nudge.dev/baseline of its namespace made, after its objects are gone and no
+    /// pod uses it, in seconds.
+    #[arg(long, env = "NUDGE_BASELINE_SECONDS", default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub baseline_seconds: u32,
     /// With which rights the objects of enabled namespaces are read: those bound in each namespace, or those bound for
     /// the cluster.
     #[arg(long, env = "NUDGE_READS", default_value_t, value_name = "namespaces|cluster")]

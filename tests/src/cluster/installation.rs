@@ -132,7 +132,7 @@ impl<'a> Installation<'a> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
         let shared_installation = SHARED.get_or_try_init(async || {
             let Some(installation) = Self::of_shared_cluster().await? else { return Ok(None) };
-            let replica = installation.replica(&ReplicaOptions::default()).await?;
+            let replica = installation.replica(&ReplicaOptions::with(&["--baseline-seconds=3"])).await?;
             Ok::<_, anyhow::Error>(Some((installation, replica)))
         });
         Ok(shared_installation.await?.as_ref())

@@ -1,6 +1,7 @@
 //! The control plane without its webhooks: the acts of its controllers by themselves. The tests share
 //! [`Installation::shared`](nudge_tests::Installation::shared), each in a namespace of its own.
 
+mod baseline;
 mod kubelet;
 mod restarts;
 mod rollouts;

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod as PodObject, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod as PodObject, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_tests::cluster::analysis::may_send;
 use nudge_tests::cluster::installation::{
     ACCOUNT, ANALYSIS_ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, SOURCES_ACCOUNT, agent_token, bind, deploy,
-    hub_ca, injected_pod,
+    hub_ca, injected_pod, injected_pod_with,
 };
 use nudge_tests::cluster::sources::may_read;
 use nudge_tests::cluster::{Options, TestNamespace};
@@ -181,6 +181,35 @@ async fn create_pod_without_agent(space: &TestNamespace) -> Result<()> {
     space.create_object::<PodObject>(pod).await.map(drop)
 }
 
+/// The label of the namespace makes a config of a Secret, adds the ConfigMap of its name, and the config goes with both.
+async fn namespace_baseline(space: &TestNamespace) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(space.client.clone());
+    let label = async |value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/baseline": value}}}));
+        namespaces.patch(&space.name, &PatchParams::default(), &patch).await
+    };
+    label(json!("mounted")).await?;
+    space.create_object::<Secret>(json!({"metadata": {"name": "both"}, "stringData": {"pin": "hunter2"}})).await?;
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "both"}, "data": {"key": "0"}})).await?;
+    let configs = space.api::<VersionedConfig>();
+    for (name, field, count) in [("both-1", "secretRef", 1), ("both-2", "configMapRef", 2)] {
+        let container = json!({"envFrom": [{field: {"name": "both"}}]});
+        injected_pod_with(space, "both", &json!({"name": name}), &container).await?;
+        eventually(WAIT_TIMEOUT, &format!("the config has {count} objects"), async || {
+            (configs.get("both").await.ok()?.spec.objects.len() == count).then_some(())
+        })
+        .await?;
+    }
+    for name in ["both-1", "both-2"] {
+        space.api::<PodObject>().delete(name, &DeleteParams::default().grace_period(0)).await?;
+    }
+    space.api::<Secret>().delete("both", &DeleteParams::default()).await?;
+    space.api::<ConfigMap>().delete("both", &DeleteParams::default()).await?;
+    eventually(WAIT_TIMEOUT, "the config goes", async || configs.get_opt("both").await.ok()?.is_none().then_some(()))
+        .await?;
+    label(Value::Null).await.map(drop).map_err(Into::into)
+}
+
 /// Does all that Nudge does.
 async fn use_all_rights(space: &TestNamespace, apart: &Apart) -> Result<()> {
     // A ConfigMap becomes the first version of a config.
@@ -190,6 +219,8 @@ async fn use_all_rights(space: &TestNamespace, apart: &Apart) -> Result<()> {
         .await?;
     injected_pod(space, "based", "plain").await?;
     wait_until_current(space, "plain", "1.0.0").await?;
+
+    namespace_baseline(space).await?;
 
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     // Versions with both kinds of parts, an agent, and workloads without one.
@@ -319,7 +350,8 @@ async fn every_right_is_used_and_none_is_missing() -> Result<()> {
     }
     // Before there are webhooks that would give it an agent.
     create_pod_without_agent(&space).await?;
-    let options = ["--lease-seconds=3", "--repair=evict", "--repair-seconds=1", "--repair-age-seconds=0"];
+    let options =
+        ["--lease-seconds=3", "--baseline-seconds=1", "--repair=evict", "--repair-seconds=1", "--repair-age-seconds=0"];
     let apart = installation.apart(&ReplicaOptions::with(&options)).await?;
     let done = use_all_rights(&space, &apart).await;
     done.with_context(|| {

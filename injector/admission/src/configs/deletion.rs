@@ -2,6 +2,7 @@
 
 use kube::ResourceExt;
 use nudge_api::VersionedConfig;
+use nudge_core::versions::{NamespaceBaseline, is_of_namespace};
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;
@@ -25,6 +26,21 @@ pub(crate) fn check_deletion(config: &VersionedConfig, subscribers: Option<usize
          on it",
         labels::FORCE_DELETE
     )))
+}
+
+/// Returns the warning that a deleted config comes back, because its namespace wants it. `label` is the label
+/// `nudge.dev/baseline` of the namespace.
+pub(crate) fn return_warning(config: &VersionedConfig, label: Option<&str>) -> Option<String> {
+    if !is_of_namespace(config) || NamespaceBaseline::of(label) == NamespaceBaseline::Labelled {
+        return None;
+    }
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    Some(format!(
+        "VersionedConfig {name} comes back while its namespace has the label {} and its ConfigMap or Secret is wanted; to end that, \
+         remove the label (kubectl label namespace NAME {}-)",
+        labels::BASELINE,
+        labels::BASELINE
+    ))
 }
 
 /// Returns whether an annotation asks for the deletion of the config in spite of pods that use it.
@@ -58,6 +74,17 @@ mod tests {
         );
         assert!(message(check_deletion(&config(), Some(9))).contains("because 9 pods use it"));
         assert!(message(check_deletion(&config(), None)).contains("does not know yet which pods"));
+    }
+
+    #[test]
+    fn a_config_of_its_namespace_comes_back_while_the_label_stands() {
+        let mut of_namespace = config();
+        assert_eq!(return_warning(&of_namespace, Some("mounted")), None);
+        of_namespace.metadata.labels = Some([(labels::BASELINE.to_owned(), "namespace".to_owned())].into());
+        for (label, is_warned) in [(Some("mounted"), true), (Some("all"), true), (Some("no"), false), (None, false)] {
+            let warning = return_warning(&of_namespace, label);
+            assert_eq!(warning.is_some_and(|text| text.contains("shop comes back while")), is_warned, "{label:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod warnings;
 pub(crate) use changes::{
     chooses_version, content_change, deleting_change, import_change, new_analyses, new_override, setter_change,
 };
-pub(crate) use deletion::check_deletion;
+pub(crate) use deletion::{check_deletion, return_warning};
 pub(crate) use guard_rights::{mark_guarded, removed_guards, weakening};
 pub(crate) use needed_rights::{credential_rights, deletion_rights, import_right, part_kinds, publishing_rights};
 pub(crate) use requester_notes::note_requester;

@@ -21,6 +21,11 @@ pub trait IndexLookups: Send + Sync + 'static {
         false
     }
 
+    /// Returns the value of a label of the namespace.
+    fn namespace_label(&self, _namespace: &str, _label: &str) -> Option<String> {
+        None
+    }
+
     /// Returns the number of pods that use a config; `None` if not all pods of the namespace are known.
     fn subscribers(&self, _namespace: &str, _config: &str) -> Option<usize> {
         None
@@ -54,6 +59,10 @@ impl IndexLookups for Index {
 
     fn may_have_secrets(&self, namespace: &str) -> bool {
         self.may_read_secrets(namespace)
+    }
+
+    fn namespace_label(&self, namespace: &str, label: &str) -> Option<String> {
+        self.namespace_label(namespace, label)
     }
 
     fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {

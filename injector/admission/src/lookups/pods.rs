@@ -1,20 +1,25 @@
-//! The look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges
-//! from the API server.
+//! The look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps, Secrets and
+//! LimitRanges from the API server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, LimitRangeItem};
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, LimitRangeItem, Secret};
 use kube::api::ListParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
+use nudge_cluster::own_rights::may_make_secrets;
 use nudge_core::identity::Identity;
-use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
+use nudge_core::injection::{Features, MountedPart, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
+use nudge_core::publish::PublishedObject;
 use nudge_core::rollout::version_for_new_pod;
-use nudge_core::versions::{MAX_NAMESPACE_CONFIGS, baseline_label, baseline_refusal, plain_digits};
+use nudge_core::versions::{
+    BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE, baseline_verdict,
+    plain_digits,
+};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
@@ -28,13 +33,13 @@ use super::api_server::LOOKUP_TIMEOUT;
 use crate::review::ReviewRequest;
 use crate::tenants::TenantShares;
 
-/// The cache of ConfigMaps, which keeps four flags of each.
-const CONFIG_MAP_CACHE: CacheSettings =
+/// The cache of ConfigMaps and Secrets, which keeps the verdict about each.
+const OBJECT_CACHE: CacheSettings =
     CacheSettings { renewal_age: Duration::from_secs(2), max_age: Duration::from_secs(10), max_entries: 2048 };
-/// The maximum number of concurrent reads of ConfigMaps. An address has a quarter, which its tenants share.
+/// The maximum number of concurrent reads of ConfigMaps and Secrets. An address has a quarter, which its tenants share.
 const MAX_CONCURRENT_READS: usize = 32;
-/// The maximum rate of reads of one namespace's ConfigMaps that one address may cause. The API server is one such
-/// address. The pods of a workload share an answer, unless the ConfigMap does not exist.
+/// The maximum rate of reads of one namespace's ConfigMaps and Secrets that one address may cause. The API server is one such
+/// address. The pods of a workload share an answer, unless the object does not exist.
 const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
 /// The maximum number of addresses that are counted apart.
 const MAX_COUNTED_ADDRESSES: usize = 4096;
@@ -64,13 +69,15 @@ pub trait PodLookups: Send + Sync + 'static {
     /// Returns the config as a new pod of this service account gets it.
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta, account: &str) -> Option<ResolvedConfig>;
 
-    /// Reads a ConfigMap that the pod of a review references.
-    fn config_map(
+    /// Returns whether an object that the pod of a review references becomes a config; `None` if it does not exist, or
+    /// is a Secret that Nudge may not read.
+    fn baseline(
         &self,
         request: &ReviewRequest,
+        kind: PartKind,
         namespace: &str,
         name: &str,
-    ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
+    ) -> impl Future<Output = Result<Option<BaselineVerdict>, LookupError>> + Send;
 
     /// Reads the limits of a namespace. Returns none if they can't be read.
     fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
@@ -80,7 +87,7 @@ pub trait PodLookups: Send + Sync + 'static {
 pub struct KubePodLookups {
     client: Client,
     state: PodLookupState,
-    config_maps: AnswerCache<ObjectKey, ReferencedConfigMap>,
+    objects: AnswerCache<ObjectKey, BaselineVerdict>,
     limits: AnswerCache<String, Arc<[LimitRangeItem]>>,
     reads: Arc<TenantShares>,
     read_rates: Arc<Rates<(Peer, String)>>,
@@ -92,7 +99,7 @@ impl KubePodLookups {
         Self {
             client,
             state,
-            config_maps: AnswerCache::new(CONFIG_MAP_CACHE),
+            objects: AnswerCache::new(OBJECT_CACHE),
             limits: AnswerCache::new(LIMIT_CACHE),
             reads: Arc::new(TenantShares::new(MAX_CONCURRENT_READS, 1)),
             read_rates: Arc::new(Rates::new(READ_RATE, MAX_COUNTED_ADDRESSES, Instant::now())),
@@ -119,33 +126,45 @@ impl PodLookups for KubePodLookups {
         Some(resolve(&config, pod, index.may_read_secrets(namespace)))
     }
 
-    async fn config_map(
+    async fn baseline(
         &self,
         request: &ReviewRequest,
+        kind: PartKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<ReferencedConfigMap>, LookupError> {
-        let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
+    ) -> Result<Option<BaselineVerdict>, LookupError> {
+        let index = &self.state.index;
+        if kind == PartKind::Secret && !index.may_read_secrets(namespace) {
+            return Ok(None);
+        }
+        let key = ObjectKey::new(kind, namespace, name);
         let query = || {
-            let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+            let client = self.client.clone();
             let (name, action, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
             let (reads, read_rates) = (Arc::clone(&self.reads), Arc::clone(&self.read_rates));
             let (caller, tenant) = (request.caller, request.tenant());
-            let has_room = self.state.index.count_configs(&namespace) < MAX_NAMESPACE_CONFIGS;
-            let of_namespace = self.state.index.namespace_label(&namespace, labels::BASELINE).filter(|_| has_room);
+            let of_namespace = BaselineNamespace {
+                baseline: NamespaceBaseline::of(index.namespace_label(&namespace, labels::BASELINE).as_deref()),
+                configs: index.count_configs(&namespace),
+            };
             async move {
-                if !read_rates.take((caller.peer(), namespace), Instant::now()) {
+                if !read_rates.take((caller.peer(), namespace.clone()), Instant::now()) {
                     let per_second = read_rates.rate().per_second;
                     return Err(LookupError::TooMany { action, address: caller.address, per_second });
                 }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
                 let _permit = reads.take(&tenant, 1).await;
-                let map = LookupError::within(LOOKUP_TIMEOUT, || action, api.get_opt(&name)).await?;
-                Ok(map.as_ref().map(|map| referenced_config_map(map, of_namespace.as_deref())))
+                let object = read(&client, kind, (&namespace, &name), action).await?;
+                let Some(object) = object else { return Ok(None) };
+                let verdict = baseline_verdict(&BaselineObject::from(&object), of_namespace);
+                if kind == PartKind::Secret && verdict.becomes_config() && !may_make(&client, &namespace).await {
+                    return Ok(Some(BaselineVerdict::Ordinary(SECRETS_NOT_MADE)));
+                }
+                Ok(Some(verdict))
             }
         };
         // The limit also holds for requests that wait for another one's look-up.
-        match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, query)).await {
+        match timeout(LOOKUP_TIMEOUT, self.objects.get(&key, query)).await {
             Ok(answer) => answer,
             Err(_) => Err(LookupError::TooSlow { action: format!("read {key}"), limit: LOOKUP_TIMEOUT }),
         }
@@ -180,14 +199,35 @@ fn collect_limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
     (!limits.is_empty()).then_some(limits)
 }
 
-fn referenced_config_map(map: &ConfigMap, of_namespace: Option<&str>) -> ReferencedConfigMap {
-    let meta = &map.metadata;
-    let has_label = |name: &str| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(name));
-    ReferencedConfigMap {
-        owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
-        immutable: map.immutable.unwrap_or(false),
-        part: has_label(labels::CONFIG) || has_label(labels::VERSION),
-        baseline: baseline_label(map, of_namespace).is_some() && baseline_refusal(map).is_none(),
+/// Reads an object; its values are wiped with the answer.
+async fn read(
+    client: &Client,
+    kind: PartKind,
+    (namespace, name): (&str, &str),
+    action: String,
+) -> Result<Option<PublishedObject>, LookupError> {
+    let action = || action;
+    Ok(match kind {
+        PartKind::ConfigMap => {
+            let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+            LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await?.map(Into::into)
+        }
+        PartKind::Secret => {
+            let api = Api::<Secret>::namespaced(client.clone(), namespace);
+            LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await?.map(Into::into)
+        }
+    })
+}
+
+/// Returns whether Nudge may make versions of Secrets in the namespace, as far as the API server says.
+async fn may_make(client: &Client, namespace: &str) -> bool {
+    match timeout(LOOKUP_TIMEOUT, may_make_secrets(client, namespace)).await {
+        Ok(Ok(may)) => may,
+        Ok(Err(error)) => {
+            tracing::warn!(error = chain(&error), "rights not known; no config is made of a Secret");
+            false
+        }
+        Err(_) => false,
     }
 }
 
@@ -289,20 +329,5 @@ mod tests {
         let one = range(json!([{"type": "Container", "min": {"memory": "64Mi"}}]));
         assert_eq!(seen(vec![one]).await, 1, "one that was created just now");
         assert_eq!(seen(vec![]).await, 1, "and is remembered");
-    }
-
-    #[test]
-    fn a_config_map_is_reduced_to_four_flags() {
-        let map = |value| referenced_config_map(&serde_json::from_value(value).unwrap(), None);
-        assert_eq!(map(json!({"metadata": {"name": "a"}})), ReferencedConfigMap::default());
-        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
-        let all = map(
-            json!({"metadata": {"labels": {"nudge.dev/config": "a", "nudge.dev/baseline": "true"}, "ownerReferences": owner}, "immutable": true}),
-        );
-        assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true, baseline: false });
-        let odd = map(json!({"metadata": {"labels": {"nudge.dev/baseline": "yes"}}}));
-        assert_eq!(odd, ReferencedConfigMap::default());
-        let plain = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
-        assert!(referenced_config_map(&plain, Some("mounted")).baseline, "its namespace wants it");
     }
 }

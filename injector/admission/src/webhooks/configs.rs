@@ -10,6 +10,7 @@ use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_core::config::config_faults;
 use nudge_core::derived_keys::NoteKey;
+use nudge_protocol::labels;
 
 use super::unattended;
 use super::webhook::{Webhook, WebhookError};
@@ -211,7 +212,10 @@ impl<L: Lookups> ValidateConfigs<L> {
             }
             Err(denial) => Some(denial),
         };
-        let Some(denial) = denial else { return Ok(AdmissionVerdict::allow()) };
+        let Some(denial) = denial else {
+            let label = index.namespace_label(namespace, labels::BASELINE);
+            return Ok(AdmissionVerdict::warn(configs::return_warning(&stored, label.as_deref())));
+        };
         // With the namespace its objects go all the same, and Nudge deletes none.
         if matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
             return Ok(AdmissionVerdict::allow());

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use futures::future::{BoxFuture, join, try_join_all};
+use futures::future::{BoxFuture, join3, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use kube::core::admission::Operation;
+use nudge_api::PartKind;
 use nudge_core::injection::{Features, InjectionFacts, InjectionRefusal, InjectionSettings, PodRequest, inject, read};
 use nudge_protocol::ConfigName;
 
@@ -88,15 +89,20 @@ impl<L: PodLookups> InjectPods<L> {
             configs: configs.collect(),
             ..InjectionFacts::default()
         };
-        // A ConfigMap with a config of its name stands for that config.
-        let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
-        let lookups = unknown.map(async |name| {
-            let map = self.lookups.config_map(request, namespace, name).await?;
-            Ok::<_, LookupError>((name.clone(), map))
-        });
-        let (maps, limits) = join(try_join_all(lookups), self.lookups.limits(namespace)).await;
-        facts.config_maps = maps?.into_iter().filter_map(|(name, map)| Some((name, map?))).collect();
-        facts.limits = limits;
+        // An object with a config of its name stands for that config.
+        let has_config = |name: &String| facts.configs.keys().any(|config| config.as_str() == name);
+        let look_up = async |kind, names: &[String]| {
+            let lookups = names.iter().filter(|name| !has_config(name)).map(async |name| {
+                let verdict = self.lookups.baseline(request, kind, namespace, name).await?;
+                Ok::<_, LookupError>((name.clone(), verdict))
+            });
+            let verdicts = try_join_all(lookups).await?;
+            Ok::<_, LookupError>(verdicts.into_iter().filter_map(|(name, verdict)| Some((name, verdict?))).collect())
+        };
+        let maps = look_up(PartKind::ConfigMap, references);
+        let secrets = look_up(PartKind::Secret, pod_request.secrets());
+        let (maps, secrets, limits) = join3(maps, secrets, self.lookups.limits(namespace)).await;
+        (facts.config_maps, facts.secrets, facts.limits) = (maps?, secrets?, limits);
         Ok(facts)
     }
 }
@@ -125,7 +131,8 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::LimitRangeItem;
-    use nudge_core::injection::{AgentDefaults, ReferencedConfigMap, ResolvedConfig, UnknownKeys};
+    use nudge_core::injection::{AgentDefaults, ResolvedConfig, UnknownKeys};
+    use nudge_core::versions::BaselineVerdict;
     use serde_json::json;
 
     use super::*;
@@ -143,12 +150,13 @@ mod tests {
             None
         }
 
-        async fn config_map(
+        async fn baseline(
             &self,
             _: &ReviewRequest,
+            _: PartKind,
             _: &str,
             _: &str,
-        ) -> Result<Option<ReferencedConfigMap>, LookupError> {
+        ) -> Result<Option<BaselineVerdict>, LookupError> {
             Ok(None)
         }
 

@@ -264,7 +264,9 @@ fn drop_unused_metadata(config: &mut VersionedConfig) {
     annotations.get_mut(labels::IMPORTING).into_iter().for_each(String::clear);
     annotations.retain(|label, text| is_kept(label, text));
     meta.annotations = (!annotations.is_empty()).then_some(annotations);
-    (meta.managed_fields, meta.labels, meta.owner_references, meta.finalizers) = (None, None, None, None);
+    let baseline = meta.labels.take().and_then(|mut map| map.remove_entry(labels::BASELINE));
+    meta.labels = baseline.filter(|(_, value)| value.len() <= MAX_ANNOTATION_BYTES).map(|entry| [entry].into());
+    (meta.managed_fields, meta.owner_references, meta.finalizers) = (None, None, None);
 }
 
 /// Returns the resource version, which is a number that grows: every API server does it so, and KEP-5504 promises it.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::RolloutPart;
 use nudge_core::rollout::{Evidence, Subjects};
-use nudge_core::versions::FactsByUid;
+use nudge_core::versions::{FactsByUid, UnusedTime};
 use parking_lot::Mutex;
 
 use super::analysis::AnalysisMemory;
@@ -42,6 +42,10 @@ pub(crate) struct ConfigMemory {
     pub(crate) publish: PublishAttempts,
     /// The text of the config's objects.
     pub(crate) text: TextMemory,
+    /// Since when nobody needs the config, if its namespace made it.
+    pub(crate) unused: UnusedTime,
+    /// The time of the last look for another object of the config's name that pods read.
+    pub(crate) extended_at: Option<Instant>,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
     /// The failing calls outside of the decision.

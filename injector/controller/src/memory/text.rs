@@ -142,6 +142,11 @@ impl TextMemory {
         }
     }
 
+    /// Returns whether the objects have no text. They may be gone.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(&self.state, TextState::Missing(why) if why.reason == Reason::NoText)
+    }
+
     /// Returns when to look again.
     pub(crate) fn wait(&self, now: Instant, time: Timestamp) -> Option<Duration> {
         let settles = match &self.state {

@@ -1,7 +1,6 @@
 //! One reconcile of one config: `reconcile_config` has its course, `inputs` observes, and `decide` writes the decision
 //! that `nudge-core` makes from the inputs. Then the version is published, and old ones are deleted.
 
-mod baseline;
 mod brake;
 #[cfg(test)]
 mod brake_tests;

@@ -32,7 +32,8 @@ impl Controller {
         }
         let Some(config) = self.index.config(key) else {
             self.memories.forget(key);
-            return if self.index.is_left_out(key) { Ok(NextReconcile::OnChange) } else { self.baseline(key).await };
+            let wait = if self.index.is_left_out(key) { None } else { self.make_baseline(key).await? };
+            return Ok(wait.map_or(NextReconcile::OnChange, NextReconcile::Within));
         };
         if config.metadata.deletion_timestamp.is_some() {
             return Ok(NextReconcile::OnChange);
@@ -81,8 +82,15 @@ impl Controller {
         }
         // The version that the text is now must not be pruned by a status that does not name it yet.
         let pruned = if followed.is_recorded { None } else { self.prune(key, &config).await };
+        self.extend_baseline(key, &config).await;
+        let unused = self.end_baseline(key, &config).await;
         let side_calls = self.memories.get(key, |memory| memory.side_calls.next_reconcile(Instant::now())).flatten();
-        Ok(next.or_within(self.next_publication(key)).or_within(followed.wait).or_within(pruned).or_within(side_calls))
+        Ok(next
+            .or_within(self.next_publication(key))
+            .or_within(followed.wait)
+            .or_within(pruned)
+            .or_within(unused)
+            .or_within(side_calls))
     }
 
     /// Writes into the status that the config is being imported, and does nothing else. Earlier observations do not

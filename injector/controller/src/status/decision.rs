@@ -56,7 +56,7 @@ impl Controller {
                 let Explanation { reason, message } = &event.explanation;
                 tracing::info!(config = %key, %reason, message, "status written");
             }
-            self.events.record(&written, &decision.events);
+            self.record_events(key, &written, &decision.events);
         }
         Ok((Arc::new(written), is_reduced.then_some(StatusRefusal::RETRY_INTERVAL)))
     }

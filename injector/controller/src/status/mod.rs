@@ -3,6 +3,7 @@
 mod approvals;
 mod audit;
 mod decision;
+mod events;
 mod policies;
 mod write;
 

@@ -44,7 +44,7 @@ impl Controller {
             && config.status.as_ref() != Some(&status)
             && let Some(written) = Box::pin(self.write_status(key, &config, &status)).await?
         {
-            self.events.record(&written, event.as_slice());
+            self.record_events(key, &written, event.as_slice());
             is_recorded = true;
         }
         let wait = self.memories.get(key, |memory| memory.text.wait(Instant::now(), Timestamp::now())).flatten();

@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::LimitRangeItem;
 use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
+use crate::versions::BaselineVerdict;
+
 /// The features that the API server and every kubelet have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is one feature
@@ -18,32 +20,6 @@ pub struct Features {
     pub restart_in_place: bool,
     /// Whether a pod's first address is an IPv6 address.
     pub ipv6: bool,
-}
-
-/// A ConfigMap that a pod's containers reference: whether it can become a config of its name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is one fact that is observed; none follows from another
-pub struct ReferencedConfigMap {
-    /// Whether the ConfigMap has an owner.
-    pub owned: bool,
-    /// Whether the ConfigMap is immutable.
-    pub immutable: bool,
-    /// Whether the ConfigMap has the labels of a version's part.
-    pub part: bool,
-    /// Whether the ConfigMap has the label `nudge.dev/baseline: "true"`.
-    pub baseline: bool,
-}
-
-impl ReferencedConfigMap {
-    /// Returns whether it could become a config: nobody else writes it, and it can change.
-    pub fn can_be_config(self) -> bool {
-        !self.owned && !self.immutable && !self.part
-    }
-
-    /// Returns whether Nudge makes a config for it, because its label asks for that.
-    pub fn becomes_config(self) -> bool {
-        self.can_be_config() && self.baseline
-    }
 }
 
 /// A part of a version that can be mounted for the agent.
@@ -97,8 +73,20 @@ pub struct InjectionFacts {
     pub hub_ca: String,
     /// The existing configs among those that the pod names or may mean.
     pub configs: BTreeMap<ConfigName, ResolvedConfig>,
-    /// The existing ConfigMaps among those that the pod's containers reference.
-    pub config_maps: BTreeMap<String, ReferencedConfigMap>,
+    /// The existing ConfigMaps among those that the pod's containers reference, and whether they become configs.
+    pub config_maps: BTreeMap<String, BaselineVerdict>,
+    /// The existing Secrets among those that the pod's containers reference, if Nudge may make versions of them.
+    pub secrets: BTreeMap<String, BaselineVerdict>,
     /// The limits of the pod's namespace.
     pub limits: Vec<LimitRangeItem>,
+}
+
+impl InjectionFacts {
+    /// Returns whether the object of this kind and name becomes a config; `None` if it is not known to exist.
+    pub(super) fn verdict(&self, kind: PartKind, name: &str) -> Option<BaselineVerdict> {
+        match kind {
+            PartKind::ConfigMap => self.config_maps.get(name).copied(),
+            PartKind::Secret => self.secrets.get(name).copied(),
+        }
+    }
 }

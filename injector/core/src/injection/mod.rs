@@ -35,7 +35,7 @@ mod uptake_warnings;
 mod user_pod;
 mod volume_objects;
 
-pub use facts::{Features, InjectionFacts, MountedPart, ReferencedConfigMap, ResolvedConfig};
+pub use facts::{Features, InjectionFacts, MountedPart, ResolvedConfig};
 pub use inject::{Injection, inject};
 pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_keys, stated_way};

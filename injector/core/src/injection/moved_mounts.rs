@@ -18,6 +18,7 @@ use super::quantity::Quantity;
 use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
 use super::user_pod::{KEPT_VOLUME_PREFIX, UserContainer, UserPod};
+use crate::versions::BaselineVerdict;
 
 /// The agent's folder with the volumes that it keeps.
 const VOLUMES_DIR: &str = "/run/nudge/volumes";
@@ -236,10 +237,7 @@ fn objects_of(
 pub(super) fn owns(config: &ConfigName, kind: PartKind, facts: &InjectionFacts) -> bool {
     match facts.configs.get(config) {
         Some(resolved) => resolved.objects.contains(&kind),
-        None => {
-            kind == PartKind::ConfigMap
-                && facts.config_maps.get(config.as_str()).is_some_and(|map| map.becomes_config())
-        }
+        None => facts.verdict(kind, config.as_str()).is_some_and(BaselineVerdict::becomes_config),
     }
 }
 

@@ -6,8 +6,22 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 use nudge_api::PartKind;
 use nudge_protocol::pod::AGENT_CONTAINER;
 
+use super::pod_state::PodState;
+
 /// ConfigMaps and Secrets, by kind and name.
 type References = BTreeSet<(PartKind, String)>;
+
+/// Returns the kinds of the objects of this name that these pods, which get the config of the name, read. A pod that
+/// names the config by an annotation alone stands for the ConfigMap.
+pub fn read_kinds<'a>(name: &str, pods: impl Iterator<Item = &'a PodState>) -> BTreeSet<PartKind> {
+    let mut kinds = BTreeSet::new();
+    for pod in pods {
+        let reads = |kind: &PartKind| pod.references.contains(&(*kind, name.to_owned()));
+        let read: Vec<PartKind> = [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(reads).collect();
+        kinds.extend(if read.is_empty() { vec![PartKind::ConfigMap] } else { read });
+    }
+    kinds
+}
 
 /// Returns the ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
 pub fn references(spec: &PodSpec) -> References {
@@ -91,5 +105,19 @@ mod tests {
         let names = |references: References| references.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
         assert_eq!(names(direct_references(&spec)), ["kept", "key"]);
         assert_eq!(names(references(&spec)), ["agent", "kept", "moved", "key"]);
+    }
+
+    #[test]
+    fn pods_say_which_objects_of_a_name_they_read() {
+        let pod = |references: &[(PartKind, &str)]| PodState {
+            references: references.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect(),
+            ..PodState::default()
+        };
+        let kinds = |pods: &[PodState]| read_kinds("web", pods.iter()).into_iter().collect::<Vec<_>>();
+        let (map, secret) = ((PartKind::ConfigMap, "web"), (PartKind::Secret, "web"));
+        assert_eq!(kinds(&[]), []);
+        assert_eq!(kinds(&[pod(&[(PartKind::Secret, "other")])]), [PartKind::ConfigMap], "an annotation names it");
+        assert_eq!(kinds(&[pod(&[secret])]), [PartKind::Secret]);
+        assert_eq!(kinds(&[pod(&[secret]), pod(&[map])]), [PartKind::ConfigMap, PartKind::Secret]);
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind, Reason};
 
-use crate::versions::{Contents, OPAQUE, contents_of};
+use crate::versions::{BaselineObject, Contents, OPAQUE, contents_of};
 
 /// The keys and values of an object, or of all parts of a version that are of one kind.
 #[derive(Clone)]
@@ -70,6 +70,17 @@ pub struct PublishedObject {
     pub immutable: Option<bool>,
     /// The keys and values.
     pub content: PublishedContent,
+}
+
+impl<'a> From<&'a PublishedObject> for BaselineObject<'a> {
+    fn from(object: &'a PublishedObject) -> Self {
+        Self {
+            kind: object.kind,
+            metadata: &object.metadata,
+            is_immutable: object.immutable == Some(true),
+            secret_type: object.content.secret_type(),
+        }
+    }
 }
 
 impl From<ConfigMap> for PublishedObject {

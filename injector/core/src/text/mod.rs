@@ -3,6 +3,7 @@
 //! or gives way.
 
 mod edit_refusal;
+mod object_events;
 mod pace;
 mod readers;
 mod reading;
@@ -11,6 +12,7 @@ mod version;
 mod write_back;
 
 pub use edit_refusal::{TextEdit, edit_refusal};
+pub use object_events::{event_workloads, object_events};
 pub use pace::withheld_by_pace;
 pub use readers::{DirectReader, direct_readers, record_readers};
 pub use reading::{ReadText, read_object};

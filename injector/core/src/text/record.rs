@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, Explanation, Reason, TextStatus, VersionedConfig, VersionedConfigStatus, condition, set_condition,
+    ConditionType, Explanation, Reason, TextStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
+    set_condition,
 };
 
 use super::readers::forget_readers;
@@ -29,7 +30,14 @@ pub fn record_text(
             }
             explanation
         }
-        Err(explanation) => explanation.clone(),
+        Err(explanation) => {
+            let known = find_condition(&status.conditions, ConditionType::Fetched);
+            let is_known = known.is_some_and(|known| known.reason == explanation.reason.as_str());
+            if explanation.reason.facts().needs_action && !is_known {
+                event = Some(EventRecord::new(explanation.reason, explanation.message.as_str()));
+            }
+            explanation.clone()
+        }
     };
     let generation = config.metadata.generation;
     set_condition(
@@ -49,10 +57,8 @@ pub fn forget_text(status: &mut VersionedConfigStatus) {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::Timestamp;
-    use nudge_api::find_condition;
-
     use super::*;
+    use k8s_openapi::jiff::Timestamp;
 
     fn at(second: i64) -> Time {
         Time(Timestamp::from_second(second).unwrap())
@@ -69,10 +75,11 @@ mod tests {
         };
         let is = |version: &str, second| Some((version.to_owned(), at(second)));
         let missing = Reason::NoText.explained("m");
+        assert_eq!(record(Err(&missing), 0), (None, "False".to_owned(), true));
         assert_eq!(record(Err(&missing), 1), (None, "False".to_owned(), false));
         assert_eq!(record(Ok("1"), 2), (is("1", 2), "True".to_owned(), true));
         assert_eq!(record(Ok("1"), 3), (is("1", 2), "True".to_owned(), false));
-        assert_eq!(record(Err(&missing), 4), (is("1", 2), "False".to_owned(), false), "no text is no wish");
+        assert_eq!(record(Err(&missing), 4), (is("1", 2), "False".to_owned(), true), "no text is no wish");
         assert_eq!(record(Ok("2"), 5), (is("2", 5), "True".to_owned(), true));
         let mut status = config.status.unwrap();
         forget_text(&mut status);

@@ -20,15 +20,17 @@ mod seal;
 mod seal_check;
 mod secret_type;
 mod source_gone;
+mod unused_time;
 mod version_authors;
 mod version_room;
 #[cfg(test)]
 mod version_room_tests;
 
-pub(crate) use baseline::RESERVED;
+pub(crate) use baseline::{BUNDLES, RESERVED};
 pub use baseline::{
-    BaselineLabel, FIRST_VERSION, MAX_NAMESPACE_CONFIGS, baseline_label, baseline_refusal, first_config,
-    is_of_namespace,
+    BaselineLabel, BaselineNamespace, BaselineObject, BaselineVerdict, FIRST_VERSION, MAX_NAMESPACE_CONFIGS,
+    NamespaceBaseline, SECRETS_NOT_MADE, baseline_refusal, baseline_verdict, first_config, is_adopted, is_of_namespace,
+    is_untouched,
 };
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
@@ -49,6 +51,7 @@ pub(crate) use seal_check::tests::{facts, part};
 pub use seal_check::{FactsByUid, SealCheck, seal_check};
 pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
+pub use unused_time::{MAX_UNUSED_TIME, UnusedTime};
 pub(crate) use version_authors::authors;
 pub(crate) use version_room::wanted_version;
 pub use version_room::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};

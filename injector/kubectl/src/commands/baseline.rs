@@ -2,10 +2,11 @@
 
 use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
+use nudge_api::PartKind;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::is_conflict;
-use nudge_core::versions::{BaselineLabel, FIRST_VERSION, baseline_refusal, first_config};
-use nudge_protocol::{ConfigName, VersionName, labels};
+use nudge_core::versions::{BaselineLabel, BaselineObject, FIRST_VERSION, baseline_refusal, first_config};
+use nudge_protocol::labels;
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
@@ -17,7 +18,7 @@ use crate::version::stored::{label, objects};
   kubectl nudge baseline game
   kubectl nudge baseline --all
 
-ConfigMaps of Kubernetes, ConfigMaps with an owner, immutable ConfigMaps, and objects of versions are left alone.")]
+ConfigMaps of Kubernetes, immutable ConfigMaps, and objects of versions are left alone.")]
 pub(crate) struct Baseline {
     /// The ConfigMap
     #[arg(required_unless_present = "all")]
@@ -31,11 +32,7 @@ pub(crate) struct Baseline {
 
 /// Returns why the ConfigMap is left alone, if it is.
 fn refusal(map: &ConfigMap) -> Option<&'static str> {
-    let name = map.metadata.name.as_deref().unwrap_or_default();
-    if ConfigName::new(name).is_err() || VersionName::new(name).is_err() {
-        return Some("its name can't be a label, which holds 63 characters");
-    }
-    baseline_refusal(map)
+    baseline_refusal(&BaselineObject::from(map))
 }
 
 pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Failure> {
@@ -98,9 +95,9 @@ async fn make_baseline(session: &Session, name: &str, dry: DryRun) -> Result<boo
              config instead"
         )));
     }
+    let config = first_config(name, BaselineLabel::Object, &[PartKind::ConfigMap]);
     if dry != DryRun::Client {
-        match session.api::<VersionedConfig>().create(&creating(dry), &first_config(name, BaselineLabel::Object)).await
-        {
+        match session.api::<VersionedConfig>().create(&creating(dry), &config).await {
             Ok(_) => {}
             // The control plane creates a config that pods use.
             Err(error) if is_conflict(&error) => {}

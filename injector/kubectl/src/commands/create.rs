@@ -10,7 +10,7 @@ use nudge_authoring::{
 };
 use nudge_cluster::call::is_conflict;
 use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
-use nudge_core::versions::{baseline_refusal, object_name};
+use nudge_core::versions::{BaselineObject, baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
 use serde_json::{Value, json};
@@ -223,7 +223,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
 async fn check_existing_map(session: &Session, config: &str) -> Result<(), Failure> {
     let map = session.api::<ConfigMap>().get_opt(config).await.map_err(doing(format!("reading ConfigMap {config}")))?;
     match map {
-        Some(map) if baseline_refusal(&map).is_none() => Err(Failure::new(format!(
+        Some(map) if baseline_refusal(&BaselineObject::from(&map)).is_none() => Err(Failure::new(format!(
             "ConfigMap {config} has no versions yet, and the first one would lack its content; keep its content with \
              kubectl nudge baseline {config}, or delete it"
         ))),

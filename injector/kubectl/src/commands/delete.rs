@@ -17,7 +17,8 @@ use crate::version::stored::{delete_object, objects};
   kubectl nudge delete game
 
 A version is not deleted while it is current, the target of a rollout, or the version to roll back to. A config with pods is not \
-deleted without --force.")]
+deleted without --force. A config that the label nudge.dev/baseline of its namespace made comes back while the label stands, if its \
+ConfigMap or Secret is wanted.")]
 pub(crate) struct Delete {
     /// The config
     pub(crate) config: ConfigName,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::Api;
@@ -33,11 +33,18 @@ At the end the command waits until the API server gets answers of Nudge's webhoo
 namespace, at most a minute.
 
 Versions with Secret parts need --secrets. It is for all Secrets of the namespace, because RBAC
-can't select those of versions.
+can't select those of versions. With --baseline, a Secret that a pod reads becomes a config only
+with --secrets and --publish-secrets.
+
+At most 100 configs of a namespace are made by --baseline. Immutable objects, bundles of clusters
+and meshes, tokens, releases of Helm, and names with more than 63 characters or with kustomize's
+hash stay ordinary objects.
 
 Examples:
   kubectl nudge enable shop
   kubectl nudge enable shop --baseline
+  kubectl nudge enable shop --baseline=all
+  kubectl nudge enable shop --baseline --secrets --publish-secrets
   kubectl nudge enable shop --secrets --publish-secrets"
 )]
 #[allow(clippy::struct_excessive_bools)] // each is one flag
@@ -54,14 +61,24 @@ pub(crate) struct Enable {
     /// Do not let Nudge restart workloads that take a version by a restart
     #[arg(long)]
     pub(crate) no_restart: bool,
-    /// Make a config of each ConfigMap that a pod with an agent reads, so that an edit of it is a version
-    #[arg(long)]
-    pub(crate) baseline: bool,
+    /// Make configs of existing objects, so that an edit of one is a version: those that a pod with an agent reads
+    /// (mounted), or every ConfigMap too (all)
+    #[arg(long, value_name = "mounted|all", num_args = 0..=1, require_equals = true, default_missing_value = "mounted")]
+    pub(crate) baseline: Option<BaselineScope>,
     /// The namespace of Nudge itself
     #[arg(long, default_value = "nudge-system", value_name = "NAMESPACE")]
     pub(crate) system_namespace: String,
     #[command(flatten)]
     pub(crate) dry: Dry,
+}
+
+/// The objects of the namespace that become configs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BaselineScope {
+    /// Each ConfigMap and Secret that a pod with an agent reads
+    Mounted,
+    /// These, and every ConfigMap of the namespace
+    All,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -193,11 +210,12 @@ async fn check_exists(session: &Session, namespace: &str) -> Result<(), Failure>
 
 /// Returns the labels that the flags ask for. A label that another run has set stays.
 fn labels_of(command: &Enable) -> Value {
-    if command.baseline {
-        json!({labels::ENABLED: "true", labels::BASELINE: "mounted"})
-    } else {
-        json!({labels::ENABLED: "true"})
-    }
+    let baseline = match command.baseline {
+        Some(BaselineScope::Mounted) => "mounted",
+        Some(BaselineScope::All) => "all",
+        None => return json!({labels::ENABLED: "true"}),
+    };
+    json!({labels::ENABLED: "true", labels::BASELINE: baseline})
 }
 
 async fn set_labels(session: &Session, namespace: &str, labels: &Value, dry: DryRun) -> Result<(), Failure> {

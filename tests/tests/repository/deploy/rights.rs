@@ -62,6 +62,7 @@ const OUTSIDE: [(&str, &str, &[&str]); 14] = [
             "read rolloutpolicies",
             "update rolloutpolicies/status",
             "create subjectaccessreviews",
+            "create selfsubjectaccessreviews",
             "read rolloutanalyses",
             "create rolloutanalyses",
             "patch rolloutanalyses",

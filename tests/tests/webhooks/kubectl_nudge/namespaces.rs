@@ -1,7 +1,7 @@
 //! Namespaces are enabled and disabled.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -9,7 +9,7 @@ use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kubectl_nudge::scene::{
     WAIT_TIMEOUT, becomes_current, run_by, run_expecting, run_failing, run_successfully,
@@ -114,4 +114,59 @@ async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Resul
     assert_eq!(dictionary, "key\nnudge.config.one.version\nnudge.configs\n");
     ensure!(space.api::<Secret>().list(&ListParams::default().labels("nudge.dev/config")).await?.items.is_empty());
     Ok(())
+}
+
+/// A Deployment's pod that mounts a ConfigMap and reads a Secret by a variable.
+fn reading_pod() -> Value {
+    let app = json!({
+        "name": "app", "image": "test", "volumeMounts": [{"name": "conf", "mountPath": "/etc/shop"}],
+        "env": [{"name": "PIN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "pin"}}}],
+        "envFrom": [{"configMapRef": {"name": "web-6ct58987ht"}}],
+    });
+    json!({
+        "metadata": {"name": "web", "labels": {"nudge.dev/inject": "true"}},
+        "spec": {
+            "automountServiceAccountToken": false, "containers": [app],
+            "volumes": [{"name": "conf", "configMap": {"name": "shop"}}],
+        },
+    })
+}
+
+#[tokio::test]
+async fn existing_objects_become_configs_by_the_label_of_their_namespace_and_come_back() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.cluster.space("baseline").await?;
+    for name in ["shop", "web-6ct58987ht", "unread"] {
+        space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": "1"}})).await?;
+    }
+    space.create_object::<Secret>(json!({"metadata": {"name": "keys"}, "stringData": {"pin": "hunter2"}})).await?;
+    let flags = ["--baseline", "--secrets", "--publish-secrets"];
+    run_successfully(installation, &space, &[&["enable", &space.name], &flags[..]].concat()).await?;
+    let pod: Pod = serde_json::from_value(reading_pod())?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    // The replica learns a moment later that it may read Secrets.
+    let injected = eventually(WAIT_TIMEOUT, "the pod has both configs", async || {
+        let pod = space.api::<Pod>().create(&dry, &pod).await.ok()?;
+        let text = serde_json::to_string(&pod).ok()?;
+        text.contains("\"shop,keys\"").then_some(pod)
+    })
+    .await?;
+    let warnings = &injected.annotations()["nudge.dev/warnings"];
+    ensure!(
+        warnings.contains("no config is made of ConfigMap web-6ct58987ht, because its name ends in a hash"),
+        "{warnings}"
+    );
+    space.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    for name in ["shop", "keys"] {
+        becomes_current(&space, name, "1.0.0").await?;
+    }
+    let configs = space.api::<VersionedConfig>();
+    ensure!(configs.get_opt("unread").await?.is_none(), "no pod reads it");
+    run_successfully(installation, &space, &["enable", &space.name, "--baseline=all"]).await?;
+    becomes_current(&space, "unread", "1.0.0").await?;
+    let deleted = run_expecting(installation, &space, 0, &["delete", "unread"]).await?;
+    let warning = "VersionedConfig unread comes back while its namespace has the label nudge.dev/baseline";
+    ensure!(deleted.stderr.contains(warning), "{}", deleted.stderr);
+    becomes_current(&space, "unread", "1.0.0").await?;
+    run_expecting(installation, &space, 2, &["enable", &space.name, "--baseline=some"]).await.map(drop)
 }

@@ -2,18 +2,19 @@
 //! reference.
 
 use nudge_api::PartKind;
+use nudge_protocol::ConfigName;
 use nudge_protocol::labels::BASELINE;
 use nudge_protocol::limits::MAX_CONFIGS;
-use nudge_protocol::{ConfigName, VersionName};
 
-use super::annotations::{AGENT_START_TIMEOUT, CONFIGS};
+use super::annotations::{AGENT_START_TIMEOUT, CONFIGS, INJECT};
 use super::pod_request::PodRequest;
-use super::references::{Reference, mounted_secrets, references};
+use super::references::{Reference, is_bundle, referenced_secrets, references};
 use crate::injection::facts::InjectionFacts;
 use crate::injection::refusal::{InjectionRefusal, shorten};
 use crate::injection::settings::InjectionSettings;
 use crate::injection::start_gate::Gate;
 use crate::injection::user_pod::UserPod;
+use crate::versions::BaselineVerdict;
 
 /// Returns the pod's configs in the order of merging, and warnings.
 pub(in crate::injection) fn resolve_configs(
@@ -98,7 +99,7 @@ fn referenced_configs(
             missing.name
         )));
     }
-    let missing = referenced.iter().filter(|reference| !exists(reference));
+    let missing = referenced.iter().filter(|reference| !exists(reference) && !is_bundle(&reference.name));
     let warnings = missing.map(|reference| {
         format!(
             "ConfigMap {} does not exist, so this pod never gets it as a config; name it with {CONFIGS} to wait for it",
@@ -106,29 +107,35 @@ fn referenced_configs(
         )
     });
     let mut warnings: Vec<String> = warnings.collect();
-    // A config's name must fit into a label.
-    let config_map = |name: &str| facts.config_maps.get(name).filter(|_| VersionName::new(name).is_ok());
-    let is_config = |name: &ConfigName| {
-        config_map(name.as_str()).is_some_and(|map| map.becomes_config()) || facts.configs.contains_key(name)
-    };
-    let unlabelled = referenced.iter().map(|reference| reference.name.as_str()).filter(|name| {
-        config_map(name).is_some_and(|map| map.can_be_config() && !map.baseline)
-            && !facts.configs.keys().any(|config| config.as_str() == *name)
-    });
-    let unlabelled: Vec<&str> = unlabelled.collect();
-    let configs = referenced.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
-    let mut configs: Vec<ConfigName> = configs.filter(is_config).collect();
-    let secrets = mounted_secrets(pod, request.containers.as_deref(), foreign);
-    let secrets = secrets.iter().filter_map(|name| ConfigName::new(name).ok());
+    let has_config = |name: &str| facts.configs.keys().any(|config| config.as_str() == name);
+    let verdict = |kind: PartKind, name: &str| facts.verdict(kind, name).filter(|_| !has_config(name));
+    let becomes_config = |kind, name: &str| verdict(kind, name).is_some_and(BaselineVerdict::becomes_config);
+    let secrets = referenced_secrets(pod, request.containers.as_deref(), foreign);
     let is_of_config = |name: &ConfigName| {
         let config = facts.configs.get(name);
         config.is_some_and(|config| config.serves_secrets && config.objects.contains(&PartKind::Secret))
     };
-    for name in secrets.filter(is_of_config) {
-        if !configs.contains(&name) {
+    let configs = referenced.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
+    let mut configs: Vec<ConfigName> = configs
+        .filter(|name| facts.configs.contains_key(name) || becomes_config(PartKind::ConfigMap, name.as_str()))
+        .collect();
+    for name in secrets.iter().filter_map(|name| ConfigName::new(name).ok()) {
+        if (is_of_config(&name) || becomes_config(PartKind::Secret, name.as_str())) && !configs.contains(&name) {
             configs.push(name);
         }
     }
+    let map_names = || referenced.iter().map(|reference| reference.name.as_str());
+    let objects = map_names()
+        .map(|name| (PartKind::ConfigMap, name))
+        .chain(secrets.iter().map(|name| (PartKind::Secret, name.as_str())));
+    let ordinary = objects.filter_map(|(kind, name)| match verdict(kind, name)? {
+        BaselineVerdict::Ordinary(cause) => Some(format!("no config is made of {kind} {name}, because {cause}")),
+        _ => None,
+    });
+    let ordinary: Vec<String> = ordinary.collect();
+    let unlabelled: Vec<&str> = map_names()
+        .filter(|name| verdict(PartKind::ConfigMap, name) == Some(BaselineVerdict::Unwanted) && !is_bundle(name))
+        .collect();
     if let Some(first) = unlabelled.first() {
         let names = shorten(&unlabelled.join(", "));
         if configs.is_empty() {
@@ -141,14 +148,20 @@ fn referenced_configs(
         warnings.push(format!("ConfigMaps that are not configs, and do not become configs by themselves: {names}"));
     }
     if configs.is_empty() {
+        if let Some(first) = ordinary.first() {
+            return Err(InjectionRefusal::Pod(format!(
+                "its containers use no config: {first}; name the pod's configs with annotation {CONFIGS}, or remove {INJECT}"
+            )));
+        }
         return Err(InjectionRefusal::Pod(format!(
-            "no container of this pod uses a ConfigMap that exists and may change (no owner, not immutable); name its configs with \
-             annotation {CONFIGS}, such as {CONFIGS}: shop"
+            "no container of this pod uses a ConfigMap that exists and may change (not immutable); name its configs with annotation \
+             {CONFIGS}, such as {CONFIGS}: shop"
         )));
     }
+    warnings.extend(ordinary.into_iter().map(|cause| format!("{cause}; the pod reads it as it would without Nudge")));
     if configs.len() > MAX_CONFIGS {
         return Err(InjectionRefusal::Pod(format!(
-            "this pod's containers use {} ConfigMaps, and a pod can have at most {MAX_CONFIGS} configs; name its configs with annotation {CONFIGS}",
+            "this pod's containers use {} configs, and a pod can have at most {MAX_CONFIGS} configs; name its configs with annotation {CONFIGS}",
             configs.len()
         )));
     }

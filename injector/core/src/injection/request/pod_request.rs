@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::annotations::{self as names, of_container};
 use super::opt_in::is_opted_in;
-use super::references::{check_count, mounted_secrets, references};
+use super::references::{check_count, referenced_secrets, references};
 use super::unknown::unknown_keys;
 use super::update_way::{ROLLOUT, UpdateWay, parse_way};
 use super::webhook_url;
@@ -25,8 +25,8 @@ pub struct PodRequest {
     pub(in crate::injection) service_account: String,
     pub(in crate::injection) named: Option<Vec<ConfigName>>,
     pub(in crate::injection) references: Vec<String>,
-    /// The Secrets that the containers mount, which may be of configs.
-    pub(in crate::injection) mounted_secrets: Vec<String>,
+    /// The Secrets that the containers reference, which may be of configs.
+    pub(in crate::injection) secrets: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
     /// The annotation that demands a rolling update for each change of the version, if any. Then no container is
@@ -61,10 +61,10 @@ impl PodRequest {
         }
     }
 
-    /// Returns a config for each Secret that the containers mount, if its name can be a config's: only configs with the
+    /// Returns a config for each Secret that the containers reference, if its name can be a config's: only configs with the
     /// Secret of their name count.
     pub fn configs_of_secrets(&self) -> Vec<ConfigName> {
-        self.mounted_secrets.iter().filter_map(|name| ConfigName::new(name).ok()).collect()
+        self.secrets.iter().filter_map(|name| ConfigName::new(name).ok()).collect()
     }
 
     /// Returns the service account of the pod.
@@ -152,6 +152,11 @@ impl PodRequest {
     pub fn config_maps(&self) -> &[String] {
         &self.references
     }
+
+    /// Returns the names of the Secrets to look up, in the same way.
+    pub fn secrets(&self) -> &[String] {
+        &self.secrets
+    }
 }
 
 /// Reads the requests of a pod; `None` if it does not opt in.
@@ -175,17 +180,17 @@ impl AnnotationReader<'_> {
             self.member(names::CONTAINERS, name)?;
         }
         let named = self.get(names::CONFIGS, annotation_values::configs)?;
-        let (references, mounted_secrets) = if named.is_some() {
+        let (references, secrets) = if named.is_some() {
             (Vec::new(), Vec::new())
         } else {
             let containers = containers.as_deref();
-            (references(self.pod, containers, &[]), mounted_secrets(self.pod, containers, &[]))
+            (references(self.pod, containers, &[]), referenced_secrets(self.pod, containers, &[]))
         };
         check_count(references.len())?;
         let mut request = PodRequest {
             service_account: self.pod.service_account().to_owned(),
             references: references.into_iter().map(|reference| reference.name).collect(),
-            mounted_secrets,
+            secrets,
             named,
             webhook_allow: self.get(names::WEBHOOK_ALLOW, annotation_values::targets)?.unwrap_or_default(),
             port: self.get(names::AGENT_PORT, annotation_values::port)?,

@@ -8,10 +8,8 @@ use super::annotations::CONFIGS;
 use crate::injection::refusal::InjectionRefusal;
 use crate::injection::user_pod::{UserContainer, UserPod};
 use crate::injection::volume_objects::objects;
+use crate::versions::{BUNDLES, RESERVED};
 
-/// The ConfigMaps of the cluster and of service meshes in every namespace, which are never an application's
-/// configuration.
-const IGNORED_CONFIG_MAPS: [&str; 3] = ["kube-root-ca.crt", "istio-ca-root-cert", "openshift-service-ca.crt"];
 /// The maximum number of ConfigMaps that are looked up. A pod that references more must name its configs.
 const MAX_REFERENCES: usize = 64;
 
@@ -29,9 +27,10 @@ pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[Str
     let mut references: Vec<Reference> = Vec::new();
     for member in referencing_members(pod, named, foreign) {
         for (name, required) in of_container(pod, &member.container) {
-            if IGNORED_CONFIG_MAPS.contains(&name) || ConfigName::new(name).is_err() {
+            if name == RESERVED || ConfigName::new(name).is_err() {
                 continue;
             }
+            let required = required && !is_bundle(name);
             match references.iter_mut().find(|reference| reference.name == name) {
                 Some(reference) => reference.required |= required,
                 None => references.push(Reference { name: name.to_owned(), required }),
@@ -41,15 +40,17 @@ pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[Str
     references
 }
 
-/// Returns the Secrets of volumes that the same containers mount, each once, in order.
-pub(super) fn mounted_secrets(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
-    let mut names = Vec::new();
-    let members = referencing_members(pod, named, foreign);
-    for volume in members.flat_map(|member| mounted_volumes(pod, &member.container)) {
-        for object in objects(volume).filter(|object| object.kind == PartKind::Secret) {
-            if ConfigName::new(object.name).is_ok() && !names.iter().any(|name| name == object.name) {
-                names.push(object.name.to_owned());
-            }
+/// Returns whether a cluster or a mesh puts the ConfigMap into every namespace. Then no pod waits for it.
+pub(super) fn is_bundle(name: &str) -> bool {
+    BUNDLES.contains(&name)
+}
+
+/// Returns the Secrets that the same containers reference, each once, in their order.
+pub(super) fn referenced_secrets(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in referencing_members(pod, named, foreign).flat_map(|member| secrets_of(pod, &member.container)) {
+        if ConfigName::new(name).is_ok() && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
     names.truncate(MAX_REFERENCES);
@@ -72,6 +73,18 @@ fn referencing_members<'a>(
 fn mounted_volumes<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a Volume> {
     let mounts = container.volume_mounts.iter().flatten();
     mounts.filter_map(|mount| pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))
+}
+
+/// Returns the names of the Secrets that one container references.
+fn secrets_of<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a str> {
+    let whole = container.env_from.iter().flatten().filter_map(|from| Some(from.secret_ref.as_ref()?.name.as_str()));
+    let single = container.env.iter().flatten().filter_map(|variable| {
+        let key = variable.value_from.as_ref()?.secret_key_ref.as_ref()?;
+        Some(key.name.as_str())
+    });
+    let mounted = mounted_volumes(pod, container).flat_map(objects);
+    let mounted = mounted.filter(|object| object.kind == PartKind::Secret).map(|object| object.name);
+    whole.chain(single).chain(mounted)
 }
 
 /// Returns the names that one container references, and whether it requires them.

@@ -32,18 +32,20 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
     };
     let mut facts = facts();
     facts.configs.clear();
-    let labelled = ReferencedConfigMap { baseline: true, ..ReferencedConfigMap::default() };
-    facts.config_maps = ["web", "shop", "files", "mesh", "unused"].map(|name| (name.to_owned(), labelled)).into();
+    facts.config_maps = ["web", "shop", "files", "mesh", "unused"].map(|name| (name.to_owned(), AS_CONFIG)).into();
     assert_eq!(configs(&facts).unwrap(), "web,shop,files");
     assert!(try_with(&pod, &facts).unwrap().1.concat().contains("ConfigMap absent does not exist"));
     let shop = facts.config_maps.remove("shop").unwrap();
     assert!(configs(&facts).unwrap_err().contains("use ConfigMap shop, which does not exist; create it first"));
     facts.config_maps.insert("shop".to_owned(), shop);
-    facts.config_maps.get_mut("web").unwrap().owned = true;
-    facts.config_maps.get_mut("files").unwrap().part = true;
+    let set = |facts: &mut InjectionFacts, name: &str, verdict| {
+        facts.config_maps.insert(name.to_owned(), verdict);
+    };
+    set(&mut facts, "web", BaselineVerdict::Impossible);
+    set(&mut facts, "files", BaselineVerdict::Impossible);
     facts.configs.insert(ConfigName::new("absent").unwrap(), ResolvedConfig::default());
     assert_eq!(configs(&facts).unwrap(), "absent,shop");
-    facts.config_maps.get_mut("shop").unwrap().baseline = false;
+    set(&mut facts, "shop", BaselineVerdict::Unwanted);
     assert_eq!(configs(&facts).unwrap(), "absent");
     let warnings = try_with(&pod, &facts).unwrap().1.join("\n");
     assert!(warnings.contains("do not become configs by themselves: shop"), "{warnings}");
@@ -55,7 +57,7 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
         ),
         "{refusal}"
     );
-    facts.config_maps.get_mut("shop").unwrap().immutable = true;
+    set(&mut facts, "shop", BaselineVerdict::Impossible);
     assert!(configs(&facts).unwrap_err().contains("name its configs with annotation nudge.dev/configs"));
     pod["metadata"]["annotations"]["nudge.dev/configs"] = json!("shop,later");
     let request = read(&pod).unwrap().unwrap();
@@ -69,6 +71,74 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
         warnings.contains("if ConfigMap later is to become this config, set its label nudge.dev/baseline"),
         "{warnings}"
     );
+}
+
+#[test]
+fn what_stays_ordinary_although_its_namespace_wants_it_is_said() {
+    let ordinary = BaselineVerdict::Ordinary("it is immutable");
+    let spec = json!({"containers": [{
+        "name": "app",
+        "envFrom": [{"configMapRef": {"name": "web"}}, {"secretRef": {"name": "keys"}}, {"secretRef": {"name": "other"}}],
+        "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "istio-ca-root-cert", "key": "a"}}}],
+    }]});
+    let mut pod = with_spec(&json!({}), &spec);
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
+    let request = read(&pod).unwrap().unwrap();
+    assert_eq!(request.config_maps(), ["web", "istio-ca-root-cert"]);
+    let mut facts = facts();
+    facts.configs.clear();
+    facts.config_maps = [("web".to_owned(), ordinary), ("istio-ca-root-cert".to_owned(), ordinary)].into();
+    facts.secrets = [("keys".to_owned(), AS_CONFIG), ("other".to_owned(), BaselineVerdict::Impossible)].into();
+    let (injected, warnings) = try_with(&pod, &facts).unwrap();
+    assert_eq!(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS"), "keys", "a variable reads it");
+    for name in ["ConfigMap web", "ConfigMap istio-ca-root-cert"] {
+        let warning =
+            format!("no config is made of {name}, because it is immutable; the pod reads it as it would without Nudge");
+        assert!(warnings.contains(&warning), "{warnings:?}");
+    }
+    assert!(!warnings.concat().contains("other"), "{warnings:?}");
+    facts.secrets.clear();
+    let refusal = try_with(&pod, &facts).unwrap_err();
+    assert!(
+        refusal.contains("use no config: no config is made of ConfigMap web, because it is immutable"),
+        "{refusal}"
+    );
+    // Where nothing wants it, a bundle is no news.
+    facts.config_maps =
+        [("web".to_owned(), AS_CONFIG), ("istio-ca-root-cert".to_owned(), BaselineVerdict::Unwanted)].into();
+    let warnings = try_with(&pod, &facts).unwrap().1.concat();
+    assert!(!warnings.contains("istio"), "{warnings}");
+}
+
+#[test]
+fn a_config_of_one_name_has_both_objects_that_become_it() {
+    let mounts = json!([{"name": "m", "mountPath": "/m"}, {"name": "s", "mountPath": "/s"}]);
+    let mut pod = with_spec(
+        &json!({}),
+        &json!({
+            "containers": [{"name": "app", "volumeMounts": mounts}],
+            "volumes": [{"name": "m", "configMap": {"name": "web"}}, {"name": "s", "secret": {"secretName": "web"}}],
+        }),
+    );
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}]);
+    pod["spec"]["securityContext"] = json!({"runAsUser": 1000, "fsGroup": 1000});
+    let mut facts = facts();
+    facts.configs.clear();
+    facts.config_maps = [("web".to_owned(), AS_CONFIG)].into();
+    let volumes = |facts: &InjectionFacts| {
+        let (injected, _) = try_with(&pod, facts).unwrap();
+        let mounts = injected["spec"]["containers"][0]["volumeMounts"].as_array().unwrap().clone();
+        assert_eq!(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS"), "web");
+        ["/m", "/s"].map(|path| {
+            let mount = mounts.iter().find(|mount| mount["mountPath"] == path).unwrap();
+            mount["name"].as_str().unwrap().to_owned()
+        })
+    };
+    assert_eq!(volumes(&facts), ["nudge-files-1", "s"]);
+    facts.secrets = facts.config_maps.clone();
+    assert_eq!(volumes(&facts), ["nudge-files-1", "nudge-files-2"]);
 }
 
 #[test]

@@ -13,12 +13,15 @@ mod pod_request;
 mod runtimes;
 mod uptake_warnings;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Pod;
 use nudge_api::PartKind;
 use nudge_protocol::{ConfigName, pod as names};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::versions::{BaselineLabel, BaselineVerdict};
 
 pub(super) fn settings() -> InjectionSettings {
     InjectionSettings {
@@ -34,6 +37,9 @@ pub(super) fn settings() -> InjectionSettings {
     }
 }
 
+/// The verdict about an object whose label makes it a config.
+pub(super) const AS_CONFIG: BaselineVerdict = BaselineVerdict::Config(BaselineLabel::Object);
+
 pub(super) fn facts() -> InjectionFacts {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part, digest: None };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1", 2)];
@@ -42,11 +48,8 @@ pub(super) fn facts() -> InjectionFacts {
         features: Features { native_sidecars: true, ..Features::default() },
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop").unwrap(), shop)].into(),
-        config_maps: [
-            ("shop".to_owned(), ReferencedConfigMap { baseline: true, ..ReferencedConfigMap::default() }),
-            ("web".to_owned(), ReferencedConfigMap { baseline: true, ..ReferencedConfigMap::default() }),
-        ]
-        .into(),
+        config_maps: [("shop".to_owned(), AS_CONFIG), ("web".to_owned(), AS_CONFIG)].into(),
+        secrets: BTreeMap::new(),
         limits: Vec::new(),
     }
 }

@@ -1,0 +1,127 @@
+//! The config of an object that an opted-in pod reads, or that its namespace wants. It follows the text of the object.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use nudge_api::{PartKind, Reason, VersionedConfig};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::event_record::EventRecord;
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::{PodState, read_kinds};
+use nudge_core::versions::{FIRST_VERSION, NamespaceBaseline, first_config, is_of_text, is_untouched, object_name};
+use nudge_protocol::VersionName;
+use nudge_protocol::error_chain::chain;
+use serde_json::json;
+
+use super::kinds::ObjectVerdicts;
+use crate::controller::{Controller, FIELD_MANAGER, written_by_us};
+
+/// The time between two reads of an object that lacks the label while pods wait for their config.
+const LABEL_CHECK_INTERVAL: Duration = Duration::from_mins(1);
+/// The time between two looks for another object that pods read beside those of the config.
+const EXTENSION_INTERVAL: Duration = Duration::from_mins(1);
+
+impl Controller {
+    fn live_readers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
+        let mut pods = self.index.subscribers(key);
+        pods.retain(|pod| pod.is_live());
+        pods
+    }
+
+    /// Creates the config, if an object of its name becomes one and it has no versions yet. Returns when to look again.
+    pub(crate) async fn make_baseline(&self, key: &ConfigKey) -> Result<Option<Duration>, CallError> {
+        let (namespace, readers) = (self.baseline_namespace(&key.namespace), self.live_readers(key));
+        let takes_all = namespace.baseline == NamespaceBaseline::All;
+        // A label holds 63 characters, a name 253.
+        if (readers.is_empty() && !takes_all) || VersionName::new(key.name.as_str()).is_err() {
+            return Ok(None);
+        }
+        let others = self.index.parts(key);
+        if others.iter().any(|part| part.version != FIRST_VERSION && !is_of_text(&part.version)) {
+            // A user who creates versions by hand has to create the config, too.
+            return Ok(None);
+        }
+        let mut kinds = read_kinds(key.name.as_str(), readers.iter().map(|pod| &**pod));
+        if takes_all {
+            kinds.insert(PartKind::ConfigMap);
+        }
+        let kinds: Vec<PartKind> = kinds.into_iter().collect();
+        let verdicts = self.object_verdicts(key, &kinds, namespace).await?;
+        let Some(label) = verdicts.label() else { return Ok(self.leave_ordinary(key, &verdicts, namespace.is_full())) };
+        let kinds = verdicts.config_kinds();
+        let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        let creating = || format!("creating VersionedConfig {key}");
+        let config = first_config(key.name.as_str(), label, &kinds);
+        match call(creating, configs.create(&written_by_us(), &config)).await {
+            Ok(created) => {
+                let objects: Vec<String> = kinds.iter().map(|kind| object_name(*kind, key.name.as_str())).collect();
+                let cause = if readers.is_empty() { "its namespace wants it" } else { "a pod uses it" };
+                let message = format!("{} got a config, because {cause}", objects.join(" and "));
+                self.events.record(&created, &[EventRecord::new(Reason::Baseline, message)]);
+                tracing::info!("a config was made for an existing object");
+                Ok(None)
+            }
+            Err(error) if error.is_conflict() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says why no object becomes a config. Returns when to look again, since nobody watches ordinary objects.
+    fn leave_ordinary(&self, key: &ConfigKey, verdicts: &ObjectVerdicts, is_full: bool) -> Option<Duration> {
+        for (kind, cause) in verdicts.ordinary() {
+            let object = object_name(kind, key.name.as_str());
+            tracing::info!(object, cause, "object not taken over");
+            if is_full {
+                let event =
+                    EventRecord::new(Reason::BaselineFull, format!("no config is made of {object}, because {cause}"));
+                self.events.record_on_object(kind, key, &[event]);
+            }
+        }
+        (is_full || verdicts.may_change()).then_some(LABEL_CHECK_INTERVAL)
+    }
+
+    /// Adds an object to a config that its namespace wants, if pods read it beside those that the config has. A failure
+    /// is only in the log: the object stays an ordinary one.
+    pub(crate) async fn extend_baseline(&self, key: &ConfigKey, config: &VersionedConfig) {
+        if !is_untouched(config) {
+            return;
+        }
+        let kinds = read_kinds(key.name.as_str(), self.live_readers(key).iter().map(|pod| &**pod));
+        let missing: Vec<PartKind> = kinds.into_iter().filter(|kind| !config.spec.owns(*kind)).collect();
+        let now = Instant::now();
+        let is_due = !missing.is_empty()
+            && self.memories.change(key, |memory| {
+                let is_recent = |last: Instant| now.saturating_duration_since(last) < EXTENSION_INTERVAL;
+                let is_due = !memory.extended_at.is_some_and(is_recent);
+                if is_due {
+                    memory.extended_at = Some(now);
+                }
+                is_due
+            });
+        if !is_due {
+            return;
+        }
+        // The config exists, so the number of configs does not matter.
+        let mut namespace = self.baseline_namespace(&key.namespace);
+        namespace.configs = 0;
+        let added = match self.object_verdicts(key, &missing, namespace).await {
+            Ok(verdicts) => verdicts.config_kinds(),
+            Err(error) => return tracing::warn!(error = chain(&error), "objects of a config not read; retrying"),
+        };
+        if added.is_empty() {
+            return;
+        }
+        let objects: Vec<PartKind> = config.spec.objects.iter().copied().chain(added).collect();
+        let version = &config.metadata.resource_version;
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"objects": objects}}));
+        let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patching = || format!("changing spec.objects of VersionedConfig {key}");
+        match call(patching, configs.patch_metadata(key.name.as_str(), &params, &patch)).await {
+            Ok(_) => tracing::info!(?objects, "a config has another object, because pods read it"),
+            Err(error) => tracing::warn!(error = chain(&error), "config not changed; retrying"),
+        }
+    }
+}
