@@ -63,6 +63,8 @@ impl<L: Lookups> Webhook for ValidateTexts<L> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use nudge_api::{DirectReaders, Hold, VersionedConfigStatus};
     use serde_json::{Value, json};
 
@@ -82,8 +84,9 @@ mod tests {
     }
 
     fn object(name: &str, value: &str, follows: Option<&str>) -> Value {
+        let labels: BTreeMap<&str, &str> = follows.map(|config| (labels::FOLLOWS, config)).into_iter().collect();
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"lives": value},
-               "metadata": {"name": name, "labels": {labels::FOLLOWS: follows}}})
+               "metadata": {"name": name, "labels": labels}})
     }
 
     async fn is_denied(lookups: FakeLookups, operation: &str, old: &Value, new: &Value, user: &str) -> bool {

@@ -75,7 +75,7 @@ async fn a_text_that_fails_gives_way_once_where_a_deployment_reads_it() -> Resul
     let said = events.iter().filter(|event| event.reason.as_deref() == Some("WrittenBack")).count();
     ensure!(said == 1, "{said} Events");
 
-    // Whoever writes it again has the last word.
+    // The user who writes it again has the last word.
     write(&space, "bad").await?;
     let stays = wait_for(&space, "it failed again", |status| status.state() == ConfigState::Failed).await?;
     ensure!(message(&stays, "Published").starts_with("OtherText: "), "{stays:#?}");
