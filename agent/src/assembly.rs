@@ -1,5 +1,6 @@
 //! Wires the agent's parts: the same for every source, in local mode and in pods.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::files::folders::FileFolders;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
 use crate::notify::{
-    NotifiedEtags, NotifyScope, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal,
+    NotifiedEtags, NotifyScope, SignalledContainer, TargetPolicy, Verifier, WebhookError, WebhookUrl, WebhookUrlError,
+    Webhooks, notify_by_signal,
 };
 use crate::pipeline::Outlets;
 use crate::publish::Current;
@@ -68,6 +70,14 @@ pub enum AssemblyError {
         /// The fault of the URL.
         source: WebhookUrlError,
     },
+    /// What a container must show can't be read.
+    #[error("what container {container} must show after a notification can't be read: {source}")]
+    Verify {
+        /// The container.
+        container: ContainerName,
+        /// The fault of the URL.
+        source: WebhookUrlError,
+    },
 }
 
 /// The wired parts before they run.
@@ -77,6 +87,7 @@ pub struct Assembly {
     app: Arc<App>,
     ready: Current,
     settings: Settings,
+    verifiers: BTreeMap<ContainerName, Verifier>,
 }
 
 impl Assembly {
@@ -111,6 +122,12 @@ impl Assembly {
             Err(source) => Err(AssemblyError::Check { container: container.clone(), source }),
         };
         let checks = settings.checks.iter().map(check).collect::<Result<_, _>>()?;
+        let mut verifiers = BTreeMap::new();
+        for Container { name, verify, .. } in &settings.containers {
+            let Some(expectation) = verify else { continue };
+            let fault = |source| AssemblyError::Verify { container: name.clone(), source };
+            verifiers.insert(name.clone(), Verifier::new(name.clone(), expectation, &policy).map_err(fault)?);
+        }
         let checks = Checks::new(checks, secret.clone(), settings.mount_path.clone());
         let hooks =
             Webhooks::new(limits.hooks, secret, policy, ready_receiver.clone(), status.clone(), metrics.clone());
@@ -138,7 +155,7 @@ impl Assembly {
         });
         let endpoint =
             Endpoint { bindings, status: app.status.clone(), tls, own_addresses, limits, connections, metrics };
-        Ok((Self { address, endpoint, app, ready: ready_receiver, settings }, outlets))
+        Ok((Self { address, endpoint, app, ready: ready_receiver, settings, verifiers }, outlets))
     }
 
     /// Returns the endpoint's address for clients.
@@ -148,13 +165,14 @@ impl Assembly {
 
     /// Starts to serve, and to notify of later changes; each container's processes are found by its scope.
     pub fn run(self, tasks: &mut Tasks, scope: impl Fn(&ContainerName) -> NotifyScope) -> Result<(), AssemblyError> {
-        let Self { endpoint, app, mut ready, settings, .. } = self;
+        let Self { endpoint, app, mut ready, settings, verifiers, .. } = self;
         ready.mark_unchanged();
         let etag = ready.borrow().as_ref().map(|ready| ready.dictionary.etag().to_owned()).unwrap_or_default();
         let find_known_etag = |name: &ContainerName| settings.notified.etags.get(name).cloned();
         for (url, container) in settings.webhooks {
             let known_etag = find_known_etag(&container.name);
-            app.hooks.add(url.as_str(), Some(container.name), &etag, known_etag)?;
+            let verifier = verifiers.get(&container.name).cloned();
+            app.hooks.add(url.as_str(), Some(container.name), &etag, known_etag, verifier)?;
         }
         let (status, metrics) = (app.status.clone(), app.metrics.clone());
         tasks.spawn(
@@ -164,8 +182,9 @@ impl Assembly {
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
                 let (scope, known_etag) = (scope(&name), find_known_etag(&name));
-                let (ready, status, metrics) = (ready.clone(), status.clone(), metrics.clone());
-                let task = notify_by_signal(name, signal, scope, ready, known_etag, status, metrics);
+                let verifier = verifiers.get(&name).cloned();
+                let container = SignalledContainer { name, signal, scope, known_etag, verifier };
+                let task = notify_by_signal(container, ready.clone(), status.clone(), metrics.clone());
                 tasks.spawn("notification by signal", task);
             }
         }

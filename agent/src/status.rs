@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use nudge_protocol::expectation::Expectation;
 use nudge_protocol::mutex::lock;
 use nudge_protocol::status::{
     ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, NotificationStatus, Outcome, Problem, Status,
@@ -29,6 +30,8 @@ pub struct Container {
     pub ack: Ack,
     /// The patterns of the keys that the container reads; empty if it reads all keys.
     pub keys: Vec<KeyPattern>,
+    /// What the container must show after a notification, if anything.
+    pub verify: Option<Expectation>,
 }
 
 #[derive(Debug)]
@@ -192,8 +195,8 @@ impl StatusPage {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| {
             let fetched = row.fetched.as_deref();
-            let Container { notify, .. } = row.container;
-            notify != Notify::None && has_acknowledged(notify, Ack::Delivered, &row.notified, fetched, etag)
+            let container = Container { ack: Ack::Delivered, ..row.container.clone() };
+            container.notify != Notify::None && has_acknowledged(&container, &row.notified, fetched, etag)
         });
         rows.map(|row| row.container.name.clone()).collect()
     }
@@ -306,20 +309,19 @@ impl Container {
 impl ContainerRow {
     /// Returns whether the container has taken the dictionary with `etag`, or started with it.
     fn has_dictionary(&self, etag: &str) -> bool {
-        let Container { notify, ack, .. } = self.container;
-        let is_fresh = self.notified.outcome == Outcome::NothingYet && ack == Ack::Delivered;
-        is_fresh || has_acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag)
+        let is_fresh = self.notified.outcome == Outcome::NothingYet && self.container.ack == Ack::Delivered;
+        is_fresh || has_acknowledged(&self.container, &self.notified, self.fetched.as_deref(), etag)
     }
 
     fn status(&self, etag: &str) -> ContainerStatus {
-        let Container { notify, ack, .. } = self.container;
+        let Container { ref name, notify, ack, .. } = self.container;
         ContainerStatus {
-            name: self.container.name.clone(),
+            name: name.clone(),
             notify,
             ack,
             notified: self.notified.clone(),
             fetched: self.fetched.clone(),
-            acknowledged: has_acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag),
+            acknowledged: has_acknowledged(&self.container, &self.notified, self.fetched.as_deref(), etag),
         }
     }
 }
@@ -330,20 +332,14 @@ fn is_unchanged(notified: &NotificationStatus, etag: &str) -> bool {
 
 /// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched the dictionary
 /// has it, whatever `ack` says. A container that takes versions by a restart has it only after the restart: the process
-/// that fetched it before ends.
-fn has_acknowledged(
-    notify: Notify,
-    ack: Ack,
-    notified: &NotificationStatus,
-    fetched: Option<&str>,
-    etag: &str,
-) -> bool {
+/// that fetched it before ends. A container that must show that it took the version has it only when it has shown that.
+fn has_acknowledged(container: &Container, notified: &NotificationStatus, fetched: Option<&str>, etag: &str) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
     let fetched = fetched == Some(etag);
-    if notify == Notify::InPlace {
-        return delivered && (fetched || ack == Ack::Delivered);
+    if container.notify == Notify::InPlace || container.verify.is_some() {
+        return (delivered && (fetched || container.ack == Ack::Delivered)) || is_unchanged(notified, etag);
     }
-    fetched || (ack == Ack::Delivered && delivered) || is_unchanged(notified, etag)
+    fetched || (container.ack == Ack::Delivered && delivered) || is_unchanged(notified, etag)
 }
 
 #[cfg(test)]
@@ -355,7 +351,7 @@ mod tests {
     use super::*;
 
     fn container(name: &str, notify: Notify) -> Container {
-        Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched, keys: Vec::new() }
+        Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched, keys: Vec::new(), verify: None }
     }
 
     fn notified(outcome: Outcome) -> NotificationStatus {
@@ -384,13 +380,14 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_for_the_version_that_is_served() {
-        let signal = Notify::Signal(NotifySignal::Usr1);
         let notified = notified(Outcome::Delivered);
-        assert!(has_acknowledged(signal, Ack::Delivered, &notified, None, "new"));
-        assert!(!has_acknowledged(signal, Ack::Delivered, &notified, Some("old"), "newer"));
-        assert!(!has_acknowledged(signal, Ack::Fetched, &notified, Some("old"), "new"));
-        assert!(has_acknowledged(signal, Ack::Fetched, &notified, Some("new"), "new"));
-        assert!(has_acknowledged(signal, Ack::Delivered, &notified, Some("newer"), "newer"));
+        let has = |ack, fetched, etag| {
+            let container = Container { ack, ..container("a", Notify::Signal(NotifySignal::Usr1)) };
+            has_acknowledged(&container, &notified, fetched, etag)
+        };
+        assert!(has(Ack::Delivered, None, "new") && !has(Ack::Delivered, Some("old"), "newer"));
+        assert!(!has(Ack::Fetched, Some("old"), "new") && has(Ack::Fetched, Some("new"), "new"));
+        assert!(has(Ack::Delivered, Some("newer"), "newer"));
     }
 
     fn keyed(patterns: &[&str], ack: Ack) -> StatusPage {
@@ -449,17 +446,25 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_before_a_restart_does_not_acknowledge() {
-        let has = |outcome, ack, fetched| has_acknowledged(Notify::InPlace, ack, &notified(outcome), fetched, "new");
+    fn a_fetch_before_a_restart_or_a_verification_does_not_acknowledge() {
+        let restarted = container("a", Notify::InPlace);
+        let verified = Container { verify: "workers".parse().ok(), ..container("a", Notify::Webhook) };
+        let has = |outcome, ack, fetched| {
+            [&restarted, &verified].map(|container| {
+                let container = Container { ack, ..container.clone() };
+                has_acknowledged(&container, &notified(outcome), fetched, "new")
+            })
+        };
         for (outcome, ack, fetched, expected) in [
             (Outcome::Pending, Ack::Delivered, Some("new"), false),
             (Outcome::Pending, Ack::Fetched, Some("new"), false),
             (Outcome::Failed, Ack::Delivered, Some("new"), false),
+            (Outcome::NotVerified, Ack::Delivered, Some("new"), false),
             (Outcome::Delivered, Ack::Delivered, None, true),
             (Outcome::Delivered, Ack::Fetched, None, false),
             (Outcome::Delivered, Ack::Fetched, Some("new"), true),
         ] {
-            assert_eq!(has(outcome, ack, fetched), expected, "{outcome:?} {ack:?} {fetched:?}");
+            assert_eq!(has(outcome, ack, fetched), [expected; 2], "{outcome:?} {ack:?} {fetched:?}");
         }
     }
 }

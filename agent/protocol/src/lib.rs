@@ -16,6 +16,7 @@ pub mod bounded_text;
 pub mod env;
 pub mod error;
 pub mod error_chain;
+pub mod expectation;
 pub mod headers;
 pub mod hex;
 pub mod hub;

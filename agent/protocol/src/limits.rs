@@ -15,6 +15,8 @@ pub const MAX_CONFIGS: usize = 32;
 pub const MAX_WEBHOOKS: usize = 16;
 /// The maximum number of containers of one pod that are asked about versions.
 pub const MAX_CHECKS: usize = 16;
+/// The maximum number of containers of one pod that must show that they took a version.
+pub const MAX_VERIFIED: usize = 16;
 /// The maximum number of keys that a webhook's event lists as changed.
 pub const MAX_LISTED_KEYS: usize = 256;
 /// The maximum number of keys of one pod that become variables of containers.

@@ -46,13 +46,16 @@ named_enum! {
         NoProcess,
         /// The operating system refused the signal.
         PermissionDenied,
-        /// The webhook did not answer with 2xx within the retry limit, or the signal failed for another reason.
+        /// The webhook did not answer with 2xx within the retry limit, or the signal failed for another reason. Or the
+        /// container says after the notification that it could not take the version.
         Failed,
+        /// The container was notified, and has not shown in time that it took the version.
+        NotVerified,
     }
 }
 
 impl Outcome {
     /// The outcomes that end an attempt, for a metric that shows all its series from the start.
-    pub const FINAL: [Self; 5] =
-        [Self::Delivered, Self::NoHandler, Self::NoProcess, Self::PermissionDenied, Self::Failed];
+    pub const FINAL: [Self; 6] =
+        [Self::Delivered, Self::NoHandler, Self::NoProcess, Self::PermissionDenied, Self::Failed, Self::NotVerified];
 }

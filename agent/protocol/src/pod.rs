@@ -44,6 +44,8 @@ pub mod env {
     /// The URLs that ask containers whether they take a version: `app=http://127.0.0.1:8080/config-check`, separated by
     /// commas.
     pub const CHECKS: &str = "NUDGE_CHECKS";
+    /// What containers must show after a notification: `app=workers`, separated by commas.
+    pub const VERIFY: &str = "NUDGE_VERIFY";
     /// Other targets of webhooks and checks: `10.0.0.9:8080`, with commas.
     pub const WEBHOOK_ALLOW: &str = "NUDGE_WEBHOOK_ALLOW";
     /// The endpoint's port.

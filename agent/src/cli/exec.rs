@@ -114,7 +114,13 @@ async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
     };
     let listener = bind(SocketAddr::new(args.listen, args.port))?;
 
-    let app = Container { name: ContainerName::new(CONTAINER)?, notify: args.notify, ack: args.ack, keys: Vec::new() };
+    let app = Container {
+        name: ContainerName::new(CONTAINER)?,
+        notify: args.notify,
+        ack: args.ack,
+        keys: Vec::new(),
+        verify: None,
+    };
     let settings = Settings {
         source: "dir",
         webhooks: args.webhook.into_iter().map(|url| (url, app.clone())).collect(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::prctl::set_dumpable;
+use nudge_protocol::expectation::Expectation;
 use nudge_protocol::settings::parse_pair;
 use nudge_protocol::volumes::KeptVolume;
 use nudge_protocol::{Ack, ConfigName, ContainerName, KeyPattern, Notify, VariableName, env, pod, volumes};
@@ -82,7 +83,13 @@ pub(super) struct Args {
     #[arg(long = "check", env = pod::env::CHECKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = parse_pair::<ContainerName, WebhookUrl>)]
     checks: Vec<(ContainerName, WebhookUrl)>,
 
-    /// Allow webhooks and checks to these addresses outside of the pod
+    /// After its notification, a container must show that it took the version: app=workers, or app=URL newer METRIC,
+    /// app=URL newer METRIC ok METRIC, app=URL is KEY or app=URL#/pointer is KEY, with 'within 60s' after it if 30s do
+    /// not suffice
+    #[arg(long, env = pod::env::VERIFY, value_name = "NAME=SIGN", value_delimiter = ',', value_parser = parse_pair::<ContainerName, Expectation>)]
+    verify: Vec<(ContainerName, Expectation)>,
+
+    /// Allow webhooks, checks and pages of verify to these addresses outside of the pod
     #[arg(long, env = pod::env::WEBHOOK_ALLOW, value_name = "HOST:PORT", value_delimiter = ',')]
     webhook_allow: Vec<SocketAddr>,
 
@@ -177,11 +184,19 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     let keys = |name: &ContainerName| {
         args.keys.iter().filter(|(container, _)| container == name).map(|(_, pattern)| pattern.clone()).collect()
     };
+    let verify = |name: &ContainerName| {
+        args.verify.iter().rfind(|(container, _)| container == name).map(|(_, expectation)| expectation.clone())
+    };
     let containers: Vec<Container> = args
         .notify
         .into_iter()
-        .map(|(name, notify)| Container { keys: keys(&name), name, notify, ack: args.ack })
+        .map(|(name, notify)| Container { keys: keys(&name), verify: verify(&name), name, notify, ack: args.ack })
         .collect();
+    if let Some((name, _)) = args.verify.iter().find(|(name, _)| !is_notified(&containers, name)) {
+        let reason =
+            format!("container {name} must show that it took a version, but is not notified; set {name}=SIGHUP");
+        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
+    }
     let restarted = containers.iter().filter(|container| container.notify == Notify::InPlace);
     let in_place = InPlaceSettings {
         containers: restarted.map(|container| container.name.clone()).collect(),
@@ -258,6 +273,12 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     Ok(code)
 }
 
+/// Returns whether the container is notified by a signal or a webhook.
+fn is_notified(containers: &[Container], name: &ContainerName) -> bool {
+    let is_notified = |notify: Notify| notify.signal().is_some() || notify == Notify::Webhook;
+    containers.iter().any(|container| container.name == *name && is_notified(container.notify))
+}
+
 /// Waits until a task ends without which the agent must end: any task, or `only_hub` the one that follows the hub.
 async fn wait_for_end(tasks: &mut Tasks, only_hub: bool) {
     while tasks.wait_for_end().await != HUB_TASK && only_hub {}
@@ -300,7 +321,7 @@ fn to_webhooks(
             Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] })
         }
         Some(container) => Ok((url, container.clone())),
-        None => Ok((url, Container { name, notify: Notify::Webhook, ack, keys: Vec::new() })),
+        None => Ok((url, Container { name, notify: Notify::Webhook, ack, keys: Vec::new(), verify: None })),
     };
     webhooks.into_iter().map(pair).collect()
 }

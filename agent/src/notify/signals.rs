@@ -1,5 +1,7 @@
-//! Notifies one container by a signal: decides when it is sent, and when it is sent again.
+//! Notifies one container by a signal: decides when it is sent, and when it is sent again. If the container must show
+//! that it took the version, `verification` follows the notification.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nudge_protocol::backoff::Backoff;
@@ -9,6 +11,7 @@ use nudge_protocol::{ContainerName, NotifySignal};
 use super::notification_status::status_now;
 use super::scope::{NotifyScope, Roots};
 use super::targets::{Selection, select};
+use super::verification::{Occasion, SignalledProcesses, Verification, Verifier};
 use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, SendOutcome, send, to_os_signal};
 use crate::publish::{Current, wait_for_other};
@@ -28,33 +31,67 @@ const UNKNOWN_CONTAINER_DELAY: Duration = Duration::from_hours(24);
 /// The number of attempts that roughly fit into [`HANDLER_GRACE_PERIOD`]; only the shape of later waits depends on it.
 const EAGER_ATTEMPTS: u32 = 46;
 
-/// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container
+/// A container that is notified by a signal.
+#[derive(Clone, Debug)]
+pub struct SignalledContainer {
+    /// The name of the container.
+    pub name: ContainerName,
+    /// The signal.
+    pub signal: NotifySignal,
+    /// The processes that may get the signal.
+    pub scope: NotifyScope,
+    /// The `ETag` of the dictionary that the container is known to have.
+    pub known_etag: Option<String>,
+    /// What the container must show after a notification, if anything.
+    pub verifier: Option<Verifier>,
+}
+
+/// Sends a signal to the container's processes whenever `ready` has changed, until the publisher is gone. The container
 /// starts with the dictionary that `ready` has shown before, so nothing is sent for that one, unless it is known to
-/// have the dictionary with `known_etag`.
-pub async fn notify_by_signal(
-    container: ContainerName,
-    signal: NotifySignal,
-    scope: NotifyScope,
-    mut ready: Current,
-    known_etag: Option<String>,
-    status: StatusPage,
-    metrics: Metrics,
-) {
+/// have another one.
+pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current, status: StatusPage, metrics: Metrics) {
+    let SignalledContainer { name: container, signal, scope, known_etag, mut verifier } = container;
+    if let Some(verifier) = &mut verifier {
+        verifier.note_start(&ready, known_etag.as_deref()).await;
+    }
+    let mut occasion = if known_etag.is_some() { Occasion::Repeat } else { Occasion::Change };
     let mut is_newer = wait_for_other(&mut ready, known_etag.as_deref()).await;
     while is_newer {
-        let Some(etag) = ready.borrow_and_update().as_ref().map(|published| published.dictionary.etag().to_owned())
+        let Some(dictionary) = ready.borrow_and_update().as_ref().map(|published| Arc::clone(&published.dictionary))
         else {
             // The publisher never becomes empty again.
             return;
         };
-        if status.is_unchanged(&container, &etag) {
+        if status.is_unchanged(&container, dictionary.etag()) {
             tracing::info!(%container, "container not notified: it reads no key that has changed");
+            verifier.iter_mut().for_each(|verifier| verifier.note_taken(dictionary.etag().to_owned()));
             is_newer = ready.changed().await.is_ok();
             continue;
         }
-        let mut attempts = Attempts::new(signal, scope.clone(), etag);
+        let occasion = std::mem::replace(&mut occasion, Occasion::Change);
+        let processes = SignalledProcesses { scope: scope.clone(), signal };
+        let mut verification =
+            verifier.as_mut().and_then(|verifier| verifier.begin(&dictionary, Some(processes), occasion));
+        let mut attempts = Attempts::new(signal, scope.clone(), dictionary.etag().to_owned());
         is_newer = loop {
+            if let Some(verification) = &mut verification {
+                tokio::select! {
+                    changed = ready.changed() => break changed.is_ok(),
+                    () = verification.read_before() => {}
+                }
+            }
             let (result, wait) = attempts.make();
+            if let Some(verification) = verification.take_if(|_| result.outcome == Outcome::Delivered) {
+                let processes = &result.processes;
+                tracing::info!(%container, %signal, ?processes, "container notified; it must show that it took the version");
+                let mut show = |result: NotificationStatus| {
+                    if result.outcome != Outcome::Pending {
+                        metrics.count_notification(Channel::Signal, result.outcome);
+                    }
+                    status.set_notification(&container, result);
+                };
+                break verification.follow(result, &mut ready, &mut show).await;
+            }
             let delivered = result.outcome == Outcome::Delivered;
             let is_new = wait.is_none() || attempts.is_new(result.outcome);
             if is_new && result.outcome != Outcome::Pending {
@@ -65,7 +102,10 @@ pub async fn notify_by_signal(
                 changed = ready.changed() => break changed.is_ok(),
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
                 // A container that has the signal and restarts begins with the dictionary that is served now.
-                () = attempts.scope.wait_for_change(), if !delivered => attempts.restart(),
+                () = attempts.scope.wait_for_change(), if !delivered => {
+                    attempts.restart();
+                    verification.iter_mut().for_each(Verification::restart);
+                }
             }
         };
     }

@@ -2,48 +2,22 @@
 //! (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
 
 use std::io;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
+use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use nudge_protocol::webhooks::{ConfigVersion, WebhookEvent, WebhookEventData};
 use nudge_protocol::{VersionName, headers};
 use ring::hmac;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
 use super::WebhookTarget;
+use super::http_exchange::{BodyRule, DeliverError, USER_AGENT, exchange};
 use crate::content::Dictionary;
-
-/// The maximum time for one attempt.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum time for the body of an answer after its head.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The reason why an event was not delivered.
-#[derive(Debug, thiserror::Error)]
-pub enum DeliverError {
-    /// The target can't be reached.
-    #[error("the target can't be reached: {0}")]
-    Connect(io::Error),
-    /// The connection broke, or the target speaks another protocol.
-    #[error("the request failed: {0}")]
-    Http(#[from] hyper::Error),
-    /// The target did not answer in time.
-    #[error("the target did not answer within {} seconds", ATTEMPT_TIMEOUT.as_secs())]
-    TimedOut,
-    /// The target answered with another status than 2xx.
-    #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
-    Status(StatusCode),
-}
 
 /// An event before it is posted.
 pub struct Event<'a> {
@@ -121,44 +95,18 @@ pub async fn post(
         .uri(target.path())
         .header(header::HOST, target.host())
         .header(header::CONTENT_TYPE, "application/json")
-        .header(header::USER_AGENT, concat!("nudge-agent/", env!("CARGO_PKG_VERSION")))
+        .header(header::USER_AGENT, USER_AGENT)
         .header(header::CONNECTION, "close")
         .header(headers::WEBHOOK_ID, id)
         .header(headers::WEBHOOK_TIMESTAMP, timestamp)
         .header(headers::WEBHOOK_SIGNATURE, body_signature)
         .body(Full::new(body))
         .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    exchange(target, request, max_text_bytes, Instant::now() + ATTEMPT_TIMEOUT).await
-}
-
-/// Sends the request and returns the reply.
-async fn exchange(
-    target: &WebhookTarget,
-    request: Request<Full<Bytes>>,
-    max_text_bytes: usize,
-    deadline: Instant,
-) -> Result<WebhookAnswer, DeliverError> {
-    let timed_out = |_| DeliverError::TimedOut;
-    let connect = TcpStream::connect(target.addresses());
-    let stream = timeout_at(deadline, connect).await.map_err(timed_out)?.map_err(DeliverError::Connect)?;
-    let (mut sender, connection) =
-        http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
-    let reply = async {
-        let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(timed_out)??.into_parts();
-        let text = if max_text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY {
-            timeout(BODY_TIMEOUT, Limited::new(body, max_text_bytes).collect()).await.ok().and_then(Result::ok)
-        } else {
-            None
-        };
-        Ok(WebhookAnswer { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
-    };
-    tokio::pin!(reply);
-    tokio::select! {
-        biased;
-        reply = &mut reply => reply,
-        // The connection drives the request. Whether it ends well or with a fault, the reply says so.
-        _ = connection => reply.await,
-    }
+    let rule = BodyRule { is_read: |status| status == StatusCode::UNPROCESSABLE_ENTITY, max_bytes: max_text_bytes };
+    let mut text = Zeroizing::new(Vec::with_capacity(max_text_bytes));
+    let answer = exchange(target, request, rule, &mut |part| text.extend_from_slice(part)).await?;
+    let is_whole = answer.body.is_some_and(|body| body.is_ok());
+    Ok(WebhookAnswer { status: answer.status, text: is_whole.then_some(text) })
 }
 
 #[cfg(test)]

@@ -13,8 +13,10 @@ use nudge_protocol::webhooks::{CONFIG_CHANGED, WebhookView};
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
+use super::http_exchange::DeliverError;
 use super::notification_status::status_now;
-use super::webhook_post::{DeliverError, Event, deliver};
+use super::verification::{Occasion, Verification, Verifier};
+use super::webhook_post::{Event, deliver};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 use crate::metrics::{Channel, Metrics};
 use crate::publish::{Current, Published, wait_for_other};
@@ -87,14 +89,15 @@ impl Webhooks {
     }
 
     /// Adds a subscription. The same subscription twice gives the same webhook. A subscriber that is known to have the
-    /// dictionary with `known_etag` is notified if another one is served. Returns whether the webhook is new. Needs a
-    /// tokio runtime.
+    /// dictionary with `known_etag` is notified if another one is served. With a verifier, the subscriber must show after
+    /// each event that it took the version. Returns whether the webhook is new. Needs a tokio runtime.
     pub fn add(
         &self,
         url: &str,
         container: Option<ContainerName>,
         etag: &str,
         known_etag: Option<String>,
+        verifier: Option<Verifier>,
     ) -> Result<(bool, WebhookView), WebhookError> {
         let target = self.0.policy.check(url.parse::<WebhookUrl>()?)?;
         let mut webhooks = self.webhooks();
@@ -118,7 +121,7 @@ impl Webhooks {
             notified: NotificationStatus::default(),
             changed: BTreeMap::new(),
             dropped,
-            task: spawn(id.clone(), self.clone().notify(id, target, ready, known_etag)),
+            task: spawn(id.clone(), self.clone().notify(id, target, ready, known_etag, verifier)),
         };
         let view = webhook.view(etag);
         webhooks.push(webhook);
@@ -165,7 +168,17 @@ impl Webhooks {
         }
     }
 
-    async fn notify(self, id: String, target: WebhookTarget, mut ready: Current, known_etag: Option<String>) {
+    async fn notify(
+        self,
+        id: String,
+        target: WebhookTarget,
+        mut ready: Current,
+        known_etag: Option<String>,
+        mut verifier: Option<Verifier>,
+    ) {
+        if let Some(verifier) = &mut verifier {
+            verifier.note_start(&ready, known_etag.as_deref()).await;
+        }
         let mut is_newer = wait_for_other(&mut ready, known_etag.as_deref()).await;
         let mut has_missed = known_etag.is_some();
         while is_newer {
@@ -173,20 +186,37 @@ impl Webhooks {
             let Some(published) = ready.borrow_and_update().clone() else { return };
             if self.is_unchanged(&id, published.dictionary.etag()) {
                 tracing::info!(webhook = id, "subscriber not notified: it reads no key that has changed");
+                verifier.iter_mut().for_each(|verifier| verifier.note_taken(published.dictionary.etag().to_owned()));
                 is_newer = ready.changed().await.is_ok();
                 continue;
             }
+            let occasion = if has_missed { Occasion::Repeat } else { Occasion::Change };
             if std::mem::take(&mut has_missed) {
                 self.set_pending(&id, published.dictionary.etag());
             }
-            is_newer = self.notify_one(&id, &target, &published, &mut ready).await;
+            let verification =
+                verifier.as_mut().and_then(|verifier| verifier.begin(&published.dictionary, None, occasion));
+            is_newer = self.notify_one(&id, &target, &published, &mut ready, verification).await;
         }
     }
 
     /// Notifies of `published` until that is done, given up, or there is a newer dictionary. Returns when there is a
     /// newer one, and `false` when there never will be. An attempt is not cut short, so that no subscriber sees half a
     /// request.
-    async fn notify_one(&self, id: &str, target: &WebhookTarget, published: &Published, ready: &mut Current) -> bool {
+    async fn notify_one(
+        &self,
+        id: &str,
+        target: &WebhookTarget,
+        published: &Published,
+        ready: &mut Current,
+        mut verification: Option<Verification<'_>>,
+    ) -> bool {
+        if let Some(verification) = &mut verification {
+            tokio::select! {
+                changed = ready.changed() => return changed.is_ok(),
+                () = verification.read_before() => {}
+            }
+        }
         let started = Instant::now();
         let event = random_name("msg");
         let mut attempt = 0;
@@ -198,6 +228,17 @@ impl Webhooks {
             let body = Event { kind, at: *at, dictionary, candidate: None, changed, truncated }.body();
             let result = deliver(target, &self.0.secret, &event, body).await;
             let etag = published.dictionary.etag();
+            if result.is_ok() {
+                self.forget_changes(id, published.generation);
+                if let Some(verification) = verification.take() {
+                    let delivered = status_now(Outcome::Delivered, String::new(), etag, attempt);
+                    let mut show = |notified: NotificationStatus| {
+                        self.count(notified.outcome);
+                        self.record(id, notified);
+                    };
+                    return verification.follow(delivered, ready, &mut show).await;
+                }
+            }
             let (notified, wait) = match &result {
                 Ok(()) => (status_now(Outcome::Delivered, String::new(), etag, attempt), None),
                 Err(error) => {
@@ -208,7 +249,7 @@ impl Webhooks {
                     (status_now(outcome, error.to_string(), etag, attempt), wait)
                 }
             };
-            self.set_notified(id, target, notified, published.generation, attempt);
+            self.set_notified(id, target, notified, attempt);
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
@@ -245,14 +286,15 @@ impl Webhooks {
             .unwrap_or_default()
     }
 
-    fn set_notified(
-        &self,
-        id: &str,
-        target: &WebhookTarget,
-        notified: NotificationStatus,
-        generation: u64,
-        attempt: u32,
-    ) {
+    /// Forgets the keys that had changed with this generation, whose event is delivered.
+    fn forget_changes(&self, id: &str, generation: u64) {
+        let mut webhooks = self.webhooks();
+        let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook.id == id) else { return };
+        webhook.changed.retain(|_, changed| *changed > generation);
+        webhook.dropped = webhook.dropped.filter(|dropped| *dropped > generation);
+    }
+
+    fn set_notified(&self, id: &str, target: &WebhookTarget, notified: NotificationStatus, attempt: u32) {
         let host = target.host();
         match notified.outcome {
             Outcome::Delivered => tracing::info!(webhook = id, host, attempts = attempt, "subscriber notified"),
@@ -265,15 +307,20 @@ impl Webhooks {
             }
             _ => {}
         }
-        if notified.outcome != Outcome::Pending {
-            self.0.metrics.count_notification(Channel::Webhook, notified.outcome);
+        self.count(notified.outcome);
+        self.record(id, notified);
+    }
+
+    fn count(&self, outcome: Outcome) {
+        if outcome != Outcome::Pending {
+            self.0.metrics.count_notification(Channel::Webhook, outcome);
         }
+    }
+
+    /// Records the status of notifying a subscriber, and its container's.
+    fn record(&self, id: &str, notified: NotificationStatus) {
         let mut webhooks = self.webhooks();
         let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook.id == id) else { return };
-        if notified.outcome == Outcome::Delivered {
-            webhook.changed.retain(|_, changed| *changed > generation);
-            webhook.dropped = webhook.dropped.filter(|dropped| *dropped > generation);
-        }
         webhook.notified = notified;
         if let Some(container) = webhook.container.clone() {
             let webhooks = webhooks.iter().filter(|webhook| webhook.container.as_ref() == Some(&container));
@@ -304,7 +351,11 @@ fn severity(outcome: Outcome) -> u8 {
         Outcome::NothingYet => 0,
         Outcome::Delivered | Outcome::Unchanged => 1,
         Outcome::Pending => 2,
-        Outcome::NoHandler | Outcome::NoProcess | Outcome::PermissionDenied | Outcome::Failed => 3,
+        Outcome::NoHandler
+        | Outcome::NoProcess
+        | Outcome::PermissionDenied
+        | Outcome::Failed
+        | Outcome::NotVerified => 3,
     }
 }
 

@@ -267,7 +267,8 @@ mod tests {
     }
 
     fn outcome(in_place: &InPlace) -> Outcome {
-        let container = Container { name: app(), notify: Notify::InPlace, ack: Ack::Delivered, keys: Vec::new() };
+        let container =
+            Container { name: app(), notify: Notify::InPlace, ack: Ack::Delivered, keys: Vec::new(), verify: None };
         let status = StatusPage::new("hub", vec![container], std::time::Instant::now());
         in_place.show_progress(ETAG, &status);
         status.notification(&app()).unwrap().outcome

@@ -87,6 +87,7 @@ reasons! {
     Unreadable Agent true "The agent can't read the version."
     NoHandler Agent true "No process of the container handles the signal, which would end it."
     NoProcess Agent false "The container has no process."
+    NotVerified Agent true "A container was notified, and has not shown in time that it took the version."
     PermissionDenied Agent true "The agent may not signal the processes of the container."
     // Versions: why a version can't become current.
     VersionMissing Controller true "The version that spec.version names does not exist."

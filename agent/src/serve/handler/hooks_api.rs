@@ -22,7 +22,7 @@ pub(super) fn add(app: &App, body: &[u8], container: Option<&str>) -> Result<Han
     })?;
     let of_header = container.map(ContainerName::new).transpose();
     let container = request.container.or(of_header.map_err(|error| RequestRefusal::BadRequest(error.to_string()))?);
-    let result = app.hooks.add(&request.url, container, published.dictionary.etag(), None);
+    let result = app.hooks.add(&request.url, container, published.dictionary.etag(), None, None);
     let (is_new, view) = result.map_err(RequestRefusal::Hook)?;
     let mut reply = HandlerReply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &view);
     if let Ok(location) = HeaderValue::from_str(&format!("/hooks/{}", view.id)) {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::bounded_text::clip;
+use nudge_protocol::expectation::Expectation;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
-use nudge_protocol::{ConfigName, ContainerName, labels, pod};
+use nudge_protocol::{ConfigName, ContainerName, labels, pod, settings};
 
 use super::commands::{LastCommand, commands, restarts_in_place};
 use super::hash::hash;
@@ -97,6 +98,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             false => UpdateMode::Live,
         },
         has_file_watchers: has_key_patterns(agent) && has_file_watchers(meta, spec),
+        verify_seconds: verify_seconds(agent),
         created: meta.creation_timestamp.as_ref().map(|time| time.0.as_second()),
         restarts,
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
@@ -140,11 +142,24 @@ fn readiness(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -
     }
 }
 
+/// Returns a setting in the agent's environment; empty if it is absent.
+fn setting<'a>(agent: &'a Container, name: &str) -> &'a str {
+    let variable = agent.env.iter().flatten().find(|variable| variable.name == name);
+    variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default()
+}
+
+/// Returns the longest time that the agent waits for what a container must show after its notification.
+fn verify_seconds(agent: &Container) -> u32 {
+    let items = setting(agent, pod::env::VERIFY).split(settings::SEPARATOR);
+    let within = items.filter_map(|item| settings::parse_pair::<ContainerName, Expectation>(item).ok());
+    let longest = within.map(|(_, expectation)| expectation.within).max().unwrap_or_default();
+    u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)
+}
+
 /// Returns the configs in the agent's environment. A text that is not a name can only come from a hand-made pod, and is
 /// left out.
 fn configs(agent: &Container) -> Vec<ConfigName> {
-    let variable = agent.env.iter().flatten().find(|variable| variable.name == pod::env::CONFIGS);
-    let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
+    let list = setting(agent, pod::env::CONFIGS);
     let mut configs: Vec<ConfigName> = Vec::new();
     for name in list.split(',').filter_map(|name| ConfigName::new(name.trim()).ok()) {
         if !configs.contains(&name) && configs.len() < MAX_CONFIGS {

@@ -58,6 +58,8 @@ pub struct PodState {
     /// Whether containers of the pod name the keys that they read, and another one watches its files: that one takes
     /// every version.
     pub has_file_watchers: bool,
+    /// The time that containers have, after their notification, to show that they took a version, in seconds.
+    pub verify_seconds: u32,
     /// The time of the pod's creation, in seconds since 1970, if the object has it.
     pub created: Option<i64>,
     /// The restarts of the pod's containers.

@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn each_reason_has_its_state() {
         use Reason::{CantApply, CheckRefused, Failed, NoHandler, PermissionDenied, TooLarge};
-        use Reason::{CheckFailed, Damaged, NotRestarted, Pending, Resolving, Unknown};
+        use Reason::{CheckFailed, Damaged, NotRestarted, NotVerified, Pending, Resolving, Unknown};
 
         let state = |reason: Reason| ReportState::of(reason.explained("m"));
         for reason in [TooLarge, CheckRefused, CantApply, NoHandler, PermissionDenied, Failed] {
@@ -244,7 +244,7 @@ mod tests {
             assert!(matches!(state(reason), ReportState::Unavailable(_)), "{reason}");
         }
         assert!(matches!(state(Reason::NoContact), ReportState::NoContact(_)));
-        for reason in [Pending, Resolving, NotRestarted, CheckFailed, Damaged, Unknown] {
+        for reason in [Pending, Resolving, NotRestarted, NotVerified, CheckFailed, Damaged, Unknown] {
             assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
         }
         for reason in Reason::ALL.iter().copied() {

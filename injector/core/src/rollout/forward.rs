@@ -174,7 +174,7 @@ fn unproven_wait(
         let count = tally.unproven();
         let (pods, verb) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
         let message = format!("{count} {pods} not run version {target} yet, or {verb} not Ready");
-        let acknowledged = observation.now.steady + observation.ack_timeout();
+        let acknowledged = observation.now.steady + observation.longest_ack_timeout();
         return Some(Effects::wait(Reason::Progressing, message, Some(acknowledged)));
     }
     if tally.is_silent() {

@@ -20,6 +20,8 @@ const MAX_COMPARISON_TIME: Millis = 60_000;
 pub(super) enum HarmKind {
     /// The pod's containers became unready.
     Unready,
+    /// A container of the pod has not shown in time that it took the version.
+    Unverified,
     /// A container of the pod restarted.
     Restarted,
     /// The pod's agent reported that it can't take the version.
@@ -55,9 +57,15 @@ impl HarmKind {
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Unready => Reason::PodNotReady,
+            Self::Unverified => Reason::NotVerified,
             Self::Restarted => Reason::ContainerRestarted,
             Self::Reported(why) => why.reason,
         }
+    }
+
+    /// Returns whether the harm is a state that may pass, and not an event.
+    pub(super) fn is_state(&self) -> bool {
+        matches!(self, Self::Unready | Self::Unverified)
     }
 
     /// Returns whether the harm may be excused. A report may not, because it names its cause.

@@ -179,9 +179,15 @@ impl Observation<'_> {
     }
 
     /// Returns the time that a pod has to acknowledge. The time that the pod's report may wait in the hub's own queue
-    /// does not count as silence.
-    pub(super) fn ack_timeout(&self) -> Millis {
-        seconds(self.spec.ack_timeout_seconds) + self.report_wait.clamp(0, MAX_LINE_WAIT)
+    /// does not count as silence, nor does the time that its containers have to show that they took the version.
+    pub(super) fn ack_timeout(&self, pod: &Subject) -> Millis {
+        let wait = self.report_wait.clamp(0, MAX_LINE_WAIT);
+        seconds(self.spec.ack_timeout_seconds) + seconds(pod.verify_seconds) + wait
+    }
+
+    /// Returns the longest of these times.
+    pub(super) fn longest_ack_timeout(&self) -> Millis {
+        self.pods.iter().map(|pod| self.ack_timeout(pod)).max().unwrap_or_default()
     }
 }
 

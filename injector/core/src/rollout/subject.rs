@@ -43,6 +43,8 @@ pub struct Subject {
     pub in_contact: bool,
     /// The failure of the config that the pod reported.
     pub failure: Option<Explanation>,
+    /// Whether a container was notified of the version that the pod serves, and has not shown in time that it took it.
+    pub is_unverified: bool,
 }
 
 impl Deref for Subject {
@@ -69,6 +71,7 @@ impl Subject {
             is_unchanged: state == Some(ReportState::Unchanged),
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             failure: pod.failure(config),
+            is_unverified: state.as_ref().and_then(ReportState::explanation).is_some_and(is_unverified),
             pod,
         })
     }
@@ -100,6 +103,11 @@ impl Subject {
         self.is_unchanged && self.has_taken(version)
     }
 
+    /// Returns whether the pod serves `version`, and a container has not shown in time that it took it.
+    pub(super) fn lacks_proof_of(&self, version: &str) -> bool {
+        self.is_unverified && self.runs.as_deref() == Some(version)
+    }
+
     /// Returns the pod's report against `version`, its assigned version. A report may concern the previous version. But
     /// a refusal concerns `version`, even while the pod still runs the previous version.
     pub(super) fn report_against(&self, version: &str) -> Option<&Explanation> {
@@ -107,6 +115,10 @@ impl Subject {
             |reason: Reason| self.runs.as_deref() == Some(version) || REFUSAL_REASONS.contains(&reason);
         self.failure.as_ref().filter(|failure| is_about_version(failure.reason))
     }
+}
+
+fn is_unverified(explanation: &Explanation) -> bool {
+    explanation.reason == Reason::NotVerified
 }
 
 #[cfg(test)]
@@ -140,6 +152,10 @@ mod tests {
         assert!(!of("keys").acknowledged);
         let waits = seen("shop", "TooLarge", "keys=7,shop=2 (Pending); config keys: it is too large");
         assert!(!waits.acknowledged && waits.failure.is_none());
+        let silent = seen("shop", "NotVerified", "keys=7 (Applied),shop=2; container app: it has not shown it");
+        assert!(!silent.acknowledged && silent.failure.is_none() && silent.lacks_proof_of("2"));
+        assert!(!silent.lacks_proof_of("1") && !waits.lacks_proof_of("2"));
+        assert!(!seen("keys", "NotVerified", "keys=7 (Applied),shop=2; app: it has not").lacks_proof_of("7"));
         // A container's failure concerns all configs.
         for config in ["keys", "shop"] {
             let deaf = seen(config, "NoHandler", "keys=7,shop=2; container app: it has none");

@@ -53,7 +53,8 @@ impl Tally {
             }
             tally.judges += 1;
             let has_taken = pod.has_taken(&transfer.target);
-            let is_late = || evidence.assigned_since(pod).is_none_or(|since| now - since >= observation.ack_timeout());
+            let is_late =
+                || evidence.assigned_since(pod).is_none_or(|since| now - since >= observation.ack_timeout(pod));
             if has_taken && pod.is_ready() {
                 tally.proven += 1;
             } else if has_taken {

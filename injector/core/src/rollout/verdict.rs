@@ -98,7 +98,7 @@ impl<'a> HarmReview<'a> {
     /// Returns whether the harm is evidence. Without other pods to compare with, a pod that was unready and has
     /// recovered is not, but a pod that restarted is.
     fn counts_as_evidence(&self, harm: &Harm) -> bool {
-        self.has_unharmed_others() || harm.kind != HarmKind::Unready || !self.evidence.is_well(&harm.uid)
+        self.has_unharmed_others() || !harm.kind.is_state() || !self.evidence.is_well(&harm.uid)
     }
 
     /// Returns whether the harm counts now.
@@ -269,6 +269,7 @@ pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) 
     let verb = match numbers.reason {
         Some(Reason::PodNotReady) => "became unready",
         Some(Reason::ContainerRestarted) => "restarted",
+        Some(Reason::NotVerified) => "did not show that the version was taken",
         _ if numbers.harmed == 1 => "was harmed",
         _ => "were harmed",
     };

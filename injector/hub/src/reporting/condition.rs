@@ -185,6 +185,7 @@ fn container_problem(pod: &PodState, report: &ReportRequest) -> Option<Explanati
         Outcome::NoProcess => Some(Reason::NoProcess),
         Outcome::PermissionDenied => Some(Reason::PermissionDenied),
         Outcome::Failed => Some(Reason::Failed),
+        Outcome::NotVerified => Some(Reason::NotVerified),
     };
     let failed = report.containers.iter().find_map(|container| Some((container, failure(container.outcome)?)));
     let Some((container, reason)) = failed else {
@@ -311,7 +312,7 @@ mod tests {
             |containers| ReportRequest { containers, acknowledged: false, ..report(vec![config("shop", 3, "2")]) };
         let waiting = with(vec![container(Outcome::Delivered, true), container(Outcome::Pending, false)]);
         assert_eq!(judged(&views, &waiting), expect(false, "Pending", "shop=2; app has not acknowledged yet"));
-        for outcome in [Outcome::NoHandler, Outcome::PermissionDenied, Outcome::Failed, Outcome::NoProcess] {
+        for outcome in Outcome::FINAL.into_iter().filter(|outcome| *outcome != Outcome::Delivered) {
             let judged = judged(&views, &with(vec![container(Outcome::Pending, false), container(outcome, false)]));
             assert_eq!(judged, expect(false, outcome.as_str(), "shop=2; subscriber app: why"));
         }

@@ -301,6 +301,8 @@ fn subject(seen: &SeenPod, view: &View, probes: &ProbeTimes) -> Subject {
         acknowledged: false,
         in_contact: false,
         failure: None,
+        is_unchanged: false,
+        is_unverified: false,
     }
 }
 

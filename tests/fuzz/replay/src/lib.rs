@@ -42,6 +42,7 @@ targets! {
     poll_reply "../../targets/poll_reply.rs";
     proc "../../targets/proc.rs";
     request "../../targets/request.rs";
+    sign_page "../../targets/sign_page.rs";
     token "../../targets/token.rs";
     validation "../../targets/validation.rs";
 }

@@ -13,6 +13,7 @@ mod ready;
 mod refused;
 mod reports;
 mod restart;
+mod verified;
 
 /// The application of these tests.
 const APP: &str = env!("CARGO_BIN_EXE_app");

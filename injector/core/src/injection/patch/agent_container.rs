@@ -94,6 +94,7 @@ fn environment(container: &AgentContainer<'_>) -> Vec<Value> {
         request.variables.iter().flat_map(|(name, keys)| keys.iter().map(move |key| write_pair(name, key)));
     let read_keys =
         request.keys.iter().flat_map(|(name, patterns)| patterns.iter().map(move |key| write_pair(name, key)));
+    let verify = request.verify.iter().map(|(name, expectation)| write_pair(name, expectation));
     let ack = match request.ack {
         Some(Ack::Fetched) => "fetched",
         Some(Ack::Delivered) => "delivered",
@@ -111,6 +112,7 @@ fn environment(container: &AgentContainer<'_>) -> Vec<Value> {
         (pod::env::ACK, ack.to_owned()),
         (pod::env::WEBHOOKS, write_list(webhooks)),
         (pod::env::CHECKS, write_list(checks)),
+        (pod::env::VERIFY, write_list(verify)),
         (pod::env::WEBHOOK_ALLOW, write_list(&request.webhook_allow)),
         (pod::env::PORT, port(request, container.settings).to_string()),
         (pod::env::MOUNT_PATH, only_if(request.mount_path.is_some(), FILES_DIR)),

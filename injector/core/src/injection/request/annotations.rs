@@ -14,13 +14,15 @@ pub const WEBHOOK: &str = "nudge.dev/webhook";
 /// The annotation for the URL that answers whether a container takes a version. Its name ends with a dot and the
 /// container's name.
 pub const CHECK: &str = "nudge.dev/check";
+/// The annotation for what a container must show after its notification, which ends with a dot and the container's name.
+pub const VERIFY: &str = "nudge.dev/verify";
 /// The annotation for the keys that become a container's variables, separated by commas, which ends with a dot and the
 /// container's name.
 pub const VARIABLES: &str = "nudge.dev/env";
 /// The annotation for the patterns of the keys that a container reads, separated by commas, which ends with a dot and the
 /// container's name. The container is notified only if such a key changes.
 pub const KEYS: &str = "nudge.dev/keys";
-/// The annotation for the addresses outside of the pod that webhooks and checks may have.
+/// The annotation for the addresses outside of the pod that webhooks, checks and pages of `verify` may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
 /// The annotation for the mount path of the values' files.
 pub const MOUNT_PATH: &str = "nudge.dev/mount-path";
@@ -43,12 +45,13 @@ pub const AGENT_START_TIMEOUT: &str = "nudge.dev/agent-start-timeout";
 pub const RESTART: &str = "nudge.dev/restart";
 
 /// The annotations that users may set on a pod with an agent.
-pub(super) const WITH_AGENT: [&str; 16] = [
+pub(super) const WITH_AGENT: [&str; 17] = [
     INJECT,
     CONFIGS,
     NOTIFY,
     WEBHOOK,
     CHECK,
+    VERIFY,
     VARIABLES,
     KEYS,
     WEBHOOK_ALLOW,
@@ -63,10 +66,10 @@ pub(super) const WITH_AGENT: [&str; 16] = [
 ];
 
 /// The annotations that may end with a dot and a container's name.
-pub(super) const OF_CONTAINERS: [&str; 5] = [NOTIFY, WEBHOOK, CHECK, VARIABLES, KEYS];
+pub(super) const OF_CONTAINERS: [&str; 6] = [NOTIFY, WEBHOOK, CHECK, VERIFY, VARIABLES, KEYS];
 
 /// The annotations that must end with a dot and a container's name.
-pub(super) const ONLY_OF_CONTAINERS: [&str; 4] = [WEBHOOK, CHECK, VARIABLES, KEYS];
+pub(super) const ONLY_OF_CONTAINERS: [&str; 5] = [WEBHOOK, CHECK, VERIFY, VARIABLES, KEYS];
 
 /// The annotations that Nudge itself writes on pods, their templates and their workloads. `restarted-at` is from a
 /// command of earlier versions, and stays in templates.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use nudge_protocol::limits::{MAX_CHECKS, MAX_KEY_PATTERNS, MAX_VARIABLES, MAX_WEBHOOKS};
+use nudge_protocol::expectation::{Expectation, ExpectationError, Sign};
+use nudge_protocol::limits::{MAX_CHECKS, MAX_KEY_PATTERNS, MAX_VARIABLES, MAX_VERIFIED, MAX_WEBHOOKS};
 use nudge_protocol::{Ack, ConfigName, KeyPattern, Notify, VariableName};
 use serde_json::Value;
 
@@ -34,6 +35,8 @@ pub struct PodRequest {
     pub(in crate::injection) rollout: Option<String>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
+    /// What containers must show after their notification.
+    pub(in crate::injection) verify: BTreeMap<String, Expectation>,
     pub(in crate::injection) variables: BTreeMap<String, Vec<VariableName>>,
     pub(in crate::injection) keys: BTreeMap<String, Vec<KeyPattern>>,
     pub(in crate::injection) webhook_allow: Vec<SocketAddr>,
@@ -129,7 +132,7 @@ impl PodRequest {
             (None, Some(in_place)) => (in_place, "restarted in place", Notify::InPlace),
             (None, None) => return Ok(()),
         };
-        refuse_checks(self, &deciding_annotation)?;
+        refuse_questions(self, &deciding_annotation)?;
         let warning = |annotation: String| {
             format!(
                 "annotation {annotation} has no effect: {deciding_annotation} decides for all containers of the pod, which are {restarted}; remove one \
@@ -240,6 +243,9 @@ impl AnnotationReader<'_> {
             } else if let Some(name) = of_container(annotation, names::CHECK) {
                 self.check_url(annotation, name, text, &request.webhook_allow)?;
                 request.checks.insert(name.to_owned(), text.clone());
+            } else if let Some(name) = of_container(annotation, names::VERIFY) {
+                let expectation = self.expectation(annotation, name, text, &request.webhook_allow)?;
+                request.verify.insert(name.to_owned(), expectation);
             } else if let Some(name) = of_container(annotation, names::VARIABLES) {
                 self.check_notified(annotation, name)?;
                 let keys = annotation_values::variables(text)
@@ -259,6 +265,7 @@ impl AnnotationReader<'_> {
             (names::KEYS, patterns, MAX_KEY_PATTERNS, "patterns of keys"),
             (names::WEBHOOK, request.webhooks.len(), MAX_WEBHOOKS, "webhooks"),
             (names::CHECK, request.checks.len(), MAX_CHECKS, "checks"),
+            (names::VERIFY, request.verify.len(), MAX_VERIFIED, "verifications"),
         ] {
             if count > max {
                 let message = format!("annotations {base}.… ask for {count} {items}, and a pod can have at most {max}");
@@ -307,6 +314,23 @@ impl AnnotationReader<'_> {
         webhook_url::check(text, allowed).map_err(refusal)
     }
 
+    /// Reads what the container must show after its notification.
+    fn expectation(
+        &self,
+        annotation: &str,
+        name: &str,
+        text: &str,
+        allowed: &[SocketAddr],
+    ) -> Result<Expectation, InjectionRefusal> {
+        self.check_notified(annotation, name)?;
+        let refusal = |rule: String| InjectionRefusal::value(annotation, &webhook_url::without_secrets(text), rule);
+        let expectation: Expectation = text.parse().map_err(|error: ExpectationError| refusal(error.to_string()))?;
+        if let Sign::Page { url, .. } = &expectation.sign {
+            webhook_url::check(url.as_str(), allowed).map_err(refusal)?;
+        }
+        Ok(expectation)
+    }
+
     /// Checks that the container exists and keeps running, so that it can be notified.
     fn check_notified(&self, annotation: &str, name: &str) -> Result<(), InjectionRefusal> {
         if self.member(annotation, name)? == ContainerRole::Init {
@@ -332,11 +356,13 @@ impl AnnotationReader<'_> {
     }
 }
 
-/// Refuses checks of a pod whose containers get a version by a restart.
-fn refuse_checks(request: &PodRequest, restart: &str) -> Result<(), InjectionRefusal> {
-    let Some(name) = request.checks.keys().next() else { return Ok(()) };
+/// Refuses checks and verifications of a pod whose containers get a version by a restart.
+fn refuse_questions(request: &PodRequest, restart: &str) -> Result<(), InjectionRefusal> {
+    let checks = request.checks.keys().map(|name| (names::CHECK, name));
+    let verifications = request.verify.keys().map(|name| (names::VERIFY, name));
+    let Some((base, name)) = checks.chain(verifications).next() else { return Ok(()) };
     let message = "containers that get a version by a restart are not asked about it; choose one";
-    Err(InjectionRefusal::both(restart, &format!("{}.{name}", names::CHECK), message))
+    Err(InjectionRefusal::both(restart, &format!("{base}.{name}"), message))
 }
 
 /// Parses a value; the error is the rule that the text breaks.

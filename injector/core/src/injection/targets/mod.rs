@@ -6,11 +6,12 @@ mod runtime;
 use std::collections::BTreeMap;
 
 use nudge_protocol::Notify;
+use nudge_protocol::expectation::Sign;
 
 pub(super) use self::run_as_user::{NOBODY_UID, RunAsUser, reader_of};
 use super::refusal::{InjectionRefusal, shorten};
 use super::request::PodRequest;
-use super::request::annotations::{CHECK, CONTAINERS, KEYS, NOTIFY, VARIABLES};
+use super::request::annotations::{CHECK, CONTAINERS, KEYS, NOTIFY, VARIABLES, VERIFY, WEBHOOK};
 use super::settings::InjectionSettings;
 use super::user_pod::{ContainerRole, UserContainer, UserPod};
 
@@ -71,6 +72,7 @@ impl<'a> Targets<'a> {
                 shorten(name)
             )));
         }
+        check_verified(request, &notified)?;
         Ok(Self { members, notified })
     }
 
@@ -93,6 +95,31 @@ impl<'a> Targets<'a> {
     }
 }
 
+/// Checks that containers that must show something are notified, in a way that lets the agent see it.
+fn check_verified(request: &PodRequest, notified: &BTreeMap<&str, Notify>) -> Result<(), InjectionRefusal> {
+    for (name, expectation) in &request.verify {
+        let notify = notified.get(name.as_str());
+        let (fault, remedy) = match (notify, &expectation.sign) {
+            (None, _) => ("is not notified", format!("set {NOTIFY}.{name} to a signal, or {WEBHOOK}.{name}")),
+            (Some(Notify::Webhook), Sign::Workers) => (
+                "is notified by webhook, so the agent does not see its processes",
+                format!("set {NOTIFY}.{name} to a signal, or write URL newer METRIC or URL is KEY"),
+            ),
+            (Some(Notify::Webhook), _) if !request.webhooks.contains_key(name) => (
+                "subscribes by POST /hooks, so the agent does not know which event must show something",
+                format!("set {WEBHOOK}.{name}"),
+            ),
+            _ => continue,
+        };
+        return Err(InjectionRefusal::Pod(format!(
+            "annotation {VERIFY}.{0} says what container {0} must show after its notification, and the container {fault}; \
+             {remedy}, or remove the annotation",
+            shorten(name)
+        )));
+    }
+    Ok(())
+}
+
 /// Refuses annotations that name another injector's container: such a container has rights that this pod's author
 /// lacks, such as the identity of a mesh.
 fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), InjectionRefusal> {
@@ -101,9 +128,9 @@ fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Inject
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
     let checked = request.checks.keys().map(|name| (format!("{CHECK}.{name}"), name));
     let keys = request.keys.keys().map(|name| (format!("{KEYS}.{name}"), name));
-    let Some((annotation, name)) =
-        listed.chain(variables).chain(notified).chain(checked).chain(keys).find(|(_, name)| foreign.contains(name))
-    else {
+    let verified = request.verify.keys().map(|name| (format!("{VERIFY}.{name}"), name));
+    let of_containers = variables.chain(notified).chain(checked).chain(keys).chain(verified);
+    let Some((annotation, name)) = listed.chain(of_containers).find(|(_, name)| foreign.contains(name)) else {
         return Ok(());
     };
     Err(InjectionRefusal::Pod(format!(

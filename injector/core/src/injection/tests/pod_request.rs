@@ -114,6 +114,43 @@ fn containers_are_notified_of_the_keys_that_they_read() {
 }
 
 #[test]
+fn containers_show_what_is_annotated() {
+    let spec = json!({
+        "initContainers": [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}],
+        "containers": [{"name": "app"}, {"name": "istio-proxy"}],
+    });
+    let verify = |annotations: &Value| {
+        let injected = injected(&with_spec(annotations, &spec));
+        variable(&injected["spec"]["initContainers"][0], "NUDGE_VERIFY").as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(verify(&json!({"notify": "SIGHUP"})), "");
+    let page = "http://localhost:9090/metrics newer a_timestamp ok a_success";
+    let two = json!({"notify": "SIGHUP", "verify.app": page, "verify.proxy": "workers within 1m"});
+    assert_eq!(verify(&two), format!("app={page},proxy=workers within 60000ms"));
+    let away = json!({"webhook.app": "http://localhost/", "verify.app": "http://10.0.0.9:80/m#/a is mark", "webhook-allow": "10.0.0.9:80"});
+    assert_eq!(verify(&away), "app=http://10.0.0.9:80/m#/a is mark");
+    let refused = |annotations: &Value| refused(&with_spec(annotations, &spec));
+    for (annotations, says) in [
+        (
+            json!({"notify": "SIGHUP", "verify.app": "http://10.0.0.9:80/ is mark"}),
+            "nudge.dev/webhook-allow: 10.0.0.9:80",
+        ),
+        (json!({"notify": "SIGHUP", "verify.setup": "workers"}), "names init container setup, which ends"),
+        (json!({"notify": "SIGHUP", "verify.api": "workers"}), "names container \"api\", which this pod does not have"),
+        (json!({"notify": "SIGHUP", "verify.istio-proxy": "workers"}), "which another injector adds"),
+        (json!({"verify.app": "workers"}), "the container is not notified; set nudge.dev/notify.app to a signal"),
+        (json!({"notify": "SIGHUP", "notify.app": "none", "verify.app": "workers"}), "the container is not notified"),
+        (json!({"notify": "SIGHUP", "containers": "proxy", "verify.app": "workers"}), "the container is not notified"),
+        (json!({"webhook.app": "http://localhost/", "verify.app": "workers"}), "does not see its processes"),
+        (json!({"notify.app": "webhook", "verify.app": page}), "set nudge.dev/webhook.app, or remove the annotation"),
+        (json!({"notify": "rollout", "verify.app": page}), "nudge.dev/verify.app exclude each other"),
+    ] {
+        let refusal = refused(&annotations);
+        assert!(refusal.contains(says), "{annotations}: {refusal}");
+    }
+}
+
+#[test]
 fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
     for (name, value, allowed) in [
         ("configs", "Shop", "DNS name"),
@@ -122,6 +159,11 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
         ("webhook.app", "https://127.0.0.1/", "http://"),
         ("check.app", "https://127.0.0.1/", "http://"),
         ("check.app", "http://example.com/", "names are not looked up"),
+        ("verify.app", "http://localhost/healthz", "it can be true before the notification"),
+        ("verify.app", "http://localhost/healthz is 200", "it can be true before the notification"),
+        ("verify.app", "http://localhost/m newer a{b=1}", "without labels"),
+        ("verify.app", "soon", "write URL newer METRIC"),
+        ("verify.app", "workers within 1h", "1s to 5m"),
         ("webhook-allow", "example.com:80", "names are not looked up"),
         ("keys.app", "db/*", "separated by commas, such as \"db.*, tls.crt\"; key pattern"),
         ("agent-port", "80", "1024 to 65535"),

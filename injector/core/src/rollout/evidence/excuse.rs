@@ -38,7 +38,7 @@ impl Evidence {
     fn forgive_pods(&mut self, assigned: bool, now: SteadyTime) {
         let (pods, Some(trial)) = (&mut self.pods, &mut self.trial) else { return };
         trial.harms.retain(|harm| {
-            let may_be = harm.kind == HarmKind::Unready && harm.assigned == assigned;
+            let may_be = harm.kind.is_state() && harm.assigned == assigned;
             let Some(history) = pods.get_mut(&harm.uid).filter(|_| may_be) else { return true };
             let well = history
                 .healthy_since
@@ -73,7 +73,7 @@ impl Evidence {
             // The deletion of a broken pod does not make the version better.
             let is_recent = now - harm.at <= REMOVAL_WINDOW;
             let is_elsewhere = match pods.get(&harm.uid) {
-                None => is_recent && harm.kind == HarmKind::Unready,
+                None => is_recent && harm.kind.is_state(),
                 Some(pod) if harm.assigned && pod.is_unaffected_by(&target) => true,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };

@@ -160,7 +160,8 @@ impl Evidence {
 impl PodHistory {
     /// Notes whether the target is assigned to the pod, whether the pod's health counts as evidence, and when the pod
     /// reports that it runs the target.
-    fn note_assignment(&mut self, Sighting { pass, pod, is_assigned, is_new, .. }: Sighting<'_>) {
+    fn note_assignment(&mut self, sighting: Sighting<'_>) {
+        let Sighting { pass, pod, is_assigned, is_new, .. } = sighting;
         if !is_assigned {
             self.assignment = None;
         } else if self.assignment.is_none() {
@@ -176,7 +177,7 @@ impl PodHistory {
             let well = pod.is_healthy(pass.now_seconds) && (pass.is_first || !is_new);
             self.role = self.role.on_assignment(well || (pass.is_first && fell && pod.is_reachable()));
         }
-        if pass.is_first && self.role == Role::Judge && !pod.is_ready() {
+        if pass.is_first && self.role == Role::Judge && (!pod.is_ready() || sighting.lacks_proof()) {
             self.role = Role::FellUnseen;
         }
         if let Some(Assignment::Watched { notified, .. }) = &mut self.assignment
@@ -186,10 +187,13 @@ impl PodHistory {
         }
     }
 
-    /// Notes since when the containers are not ready although they should be.
-    fn note_readiness(&mut self, Sighting { pass, pod, is_assigned, .. }: Sighting<'_>) {
+    /// Notes since when the containers are not ready although they should be, or have not shown that they took the
+    /// target.
+    fn note_readiness(&mut self, sighting: Sighting<'_>) {
+        let Sighting { pass, pod, is_assigned, .. } = sighting;
         let now = pass.now;
-        let is_no_harm = pod.containers_ready || !pod.is_reachable() || self.starts(now);
+        let is_well = pod.containers_ready && !sighting.lacks_proof();
+        let is_no_harm = is_well || !pod.is_reachable() || self.starts(now);
         self.unready_since = if is_no_harm { None } else { self.unready_since.or(Some(now)) };
         // A pod that starts does not flap.
         if !is_assigned && self.unready_since.is_some() && pod.was_ready() {
@@ -200,7 +204,8 @@ impl PodHistory {
     /// Notes since when the pod is healthy, and that it counts again.
     fn note_health(&mut self, sighting: Sighting<'_>) {
         let Sighting { pass, pod, has_crashed, .. } = sighting;
-        let is_healthy = pod.is_ready() && pod.containers_ready && pod.is_reachable() && !has_crashed;
+        let is_ready = pod.is_ready() && pod.containers_ready && !sighting.lacks_proof();
+        let is_healthy = is_ready && pod.is_reachable() && !has_crashed;
         self.healthy_since = if is_healthy { self.healthy_since.or(Some(pass.now)) } else { None };
         let is_long_healthy = self.is_long_healthy(pass);
         // A version is compared with the pods that are healthy when its trial begins.
@@ -215,7 +220,8 @@ impl PodHistory {
     }
 
     /// Returns the fate of the pod. A report says more than a crash, and a crash more than unreadiness.
-    fn fate(&self, Sighting { pass, pod, is_assigned, has_crashed, .. }: Sighting<'_>) -> Fate {
+    fn fate(&self, sighting: Sighting<'_>) -> Fate {
+        let Sighting { pass, pod, is_assigned, has_crashed, .. } = sighting;
         if !self.role.judges() || self.role.is_harmed() {
             return Fate::Unknown;
         }
@@ -224,7 +230,10 @@ impl PodHistory {
         match (reported, unready) {
             (Some(why), _) => Fate::Harmed(HarmKind::Reported(why.clone()), pass.now),
             _ if has_crashed && !pass.is_first && pod.is_reachable() => Fate::Harmed(HarmKind::Restarted, pass.now),
-            (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(HarmKind::Unready, since),
+            (_, Some(since)) if self.role != Role::FellUnseen => {
+                let is_unverified = pod.containers_ready && sighting.lacks_proof();
+                Fate::Harmed(if is_unverified { HarmKind::Unverified } else { HarmKind::Unready }, since)
+            }
             _ if self.starts(pass.now) => Fate::Unknown,
             _ => Fate::Unharmed,
         }

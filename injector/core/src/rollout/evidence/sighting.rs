@@ -38,4 +38,9 @@ impl Sighting<'_> {
     pub(super) fn is_unaffected(&self) -> bool {
         self.is_assigned && self.pass.target.is_some_and(|target| self.pod.is_unaffected_by(target))
     }
+
+    /// Returns whether the pod has the target, and a container has not shown in time that it took it.
+    pub(super) fn lacks_proof(&self) -> bool {
+        self.is_assigned && self.pass.target.is_some_and(|target| self.pod.lacks_proof_of(target))
+    }
 }

@@ -287,6 +287,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         is_unchanged: false,
         in_contact: true,
         failure: None,
+        is_unverified: false,
     }
 }
 

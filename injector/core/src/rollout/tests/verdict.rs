@@ -70,6 +70,66 @@ fn a_refusal_of_the_agent_waits_for_nobody() {
 }
 
 #[test]
+fn a_version_that_is_not_shown_to_be_taken_is_weighed_as_unreadiness() {
+    for count in [1, 8, 40] {
+        let mut rollout = TestRollout::new(&[("web", count)]);
+        rollout.pods.iter_mut().for_each(|pod| pod.verify_seconds = 30);
+        rollout.rest("1");
+        rollout.rest("2");
+        rollout.take();
+        rollout.with("2").remove(0).acknowledged = false;
+        rollout.watch("2", 32);
+        assert_eq!(failure(&rollout), None);
+        let pod = rollout.with("2").remove(0);
+        let name = pod.name.clone();
+        pod.is_unverified = true;
+        let held = rollout.watch("2", 5);
+        assert_eq!(reason(&held), Some(Reason::Inconclusive), "others are looked at first");
+        rollout.watch("2", if count == 1 { 120 } else { 8 });
+        let (reason, message) = failure(&rollout).unwrap();
+        let says = format!("1 of 1 pod on 2 did not show that the version was taken (first: {name}, 32 s after its ");
+        assert!(reason == Reason::NotVerified && message.starts_with(&says), "{message}");
+        assert_eq!(rollout.status.state(), ConfigState::RollingBack);
+    }
+}
+
+#[test]
+fn a_version_that_is_shown_late_is_taken() {
+    for (count, late) in [(1, 20), (8, 5)] {
+        let mut rollout = TestRollout::new(&[("web", count)]);
+        rollout.pods.iter_mut().for_each(|pod| pod.verify_seconds = 30);
+        rollout.rest("1");
+        rollout.rest("2");
+        rollout.take();
+        let show = |rollout: &mut TestRollout, is_shown: bool| {
+            let pod = rollout.with("2").remove(0);
+            (pod.acknowledged, pod.is_unverified) = (is_shown, !is_shown);
+        };
+        rollout.with("2").remove(0).acknowledged = false;
+        rollout.watch("2", 32);
+        show(&mut rollout, false);
+        rollout.watch("2", late);
+        show(&mut rollout, true);
+        assert_eq!(rollout.walk("2").last(), Some(&count), "{count}: {:?}", failure(&rollout));
+    }
+}
+
+#[test]
+fn the_time_of_an_acknowledgement_counts_from_the_end_of_the_verification() {
+    for (verify, silent) in [(0, true), (30, false), (300, false)] {
+        let mut rollout = TestRollout::new(&[("web", 8)]);
+        rollout.pods.iter_mut().for_each(|pod| (pod.verify_seconds, pod.acknowledged) = (verify, true));
+        rollout.rest("1");
+        rollout.rest("2");
+        rollout.take();
+        rollout.with("2").remove(0).acknowledged = false;
+        let seconds = i64::from(rollout.spec.ack_timeout_seconds) + 20;
+        let effects = rollout.watch("2", seconds);
+        assert_eq!(reason(&effects) == Some(Reason::NotAcknowledged), silent, "{verify}: {:?}", reason(&effects));
+    }
+}
+
+#[test]
 fn what_befalls_others_too_is_the_environment() {
     let mut rollout = at_step("web", 40, 2);
     rollout.watch("2", 20);

@@ -1,0 +1,125 @@
+//! One request to a container over plain HTTP: a webhook, a question, or a page that is read.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::WebhookTarget;
+
+/// The maximum time for the head of an answer.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum time for the body of an answer after its head.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The value of the header `User-Agent`.
+pub(super) const USER_AGENT: &str = concat!("nudge-agent/", env!("CARGO_PKG_VERSION"));
+
+/// The reason why an event was not delivered, or a page was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliverError {
+    /// The target can't be reached.
+    #[error("the target can't be reached: {0}")]
+    Connect(io::Error),
+    /// The connection broke, or the target speaks another protocol.
+    #[error("the request failed: {0}")]
+    Http(#[from] hyper::Error),
+    /// The target did not answer in time.
+    #[error("the target did not answer within {} seconds", ATTEMPT_TIMEOUT.as_secs())]
+    TimedOut,
+    /// The target answered with another status than 2xx.
+    #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
+    Status(StatusCode),
+    /// The answer is too long.
+    #[error("the answer has more than {0} bytes")]
+    TooLong(usize),
+}
+
+/// The bodies that are read.
+pub(super) struct BodyRule {
+    /// Returns whether an answer with this status has a body that is read.
+    pub(super) is_read: fn(StatusCode) -> bool,
+    /// The maximum size of the body, in bytes.
+    pub(super) max_bytes: usize,
+}
+
+/// An answer, whose body was passed on.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// The end of reading the body; `None` if it was not read.
+    pub(super) body: Option<Result<(), DeliverError>>,
+}
+
+/// Sends the request, and passes the parts of the answer's body to `take`.
+pub(super) async fn exchange(
+    target: &WebhookTarget,
+    request: Request<Full<Bytes>>,
+    rule: BodyRule,
+    take: &mut (dyn FnMut(&[u8]) + Send),
+) -> Result<Answer, DeliverError> {
+    let deadline = Instant::now() + ATTEMPT_TIMEOUT;
+    let timed_out = |_| DeliverError::TimedOut;
+    let connect = TcpStream::connect(target.addresses());
+    let stream = timeout_at(deadline, connect).await.map_err(timed_out)?.map_err(DeliverError::Connect)?;
+    let (mut sender, connection) =
+        http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
+    let reply = async {
+        let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(timed_out)??.into_parts();
+        let body = if rule.max_bytes > 0 && (rule.is_read)(head.status) {
+            let read = timeout(BODY_TIMEOUT, read_body(body, rule.max_bytes, take));
+            Some(read.await.unwrap_or(Err(DeliverError::TimedOut)))
+        } else {
+            None
+        };
+        Ok(Answer { status: head.status, body })
+    };
+    tokio::pin!(reply);
+    tokio::select! {
+        biased;
+        reply = &mut reply => reply,
+        // The connection drives the request. Whether it ends well or with a fault, the reply says so.
+        _ = connection => reply.await,
+    }
+}
+
+async fn read_body(
+    mut body: Incoming,
+    max_bytes: usize,
+    take: &mut (dyn FnMut(&[u8]) + Send),
+) -> Result<(), DeliverError> {
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(part) = frame?.into_data() else { continue };
+        length += part.len();
+        if length > max_bytes {
+            return Err(DeliverError::TooLong(max_bytes));
+        }
+        take(&part);
+    }
+    Ok(())
+}
+
+/// Reads a page of at most `max_bytes`, and passes its parts to `take`.
+pub(super) async fn get(
+    target: &WebhookTarget,
+    max_bytes: usize,
+    take: &mut (dyn FnMut(&[u8]) + Send),
+) -> Result<(), DeliverError> {
+    let request = Request::builder()
+        .method(Method::GET)
+        .uri(target.path())
+        .header(header::HOST, target.host())
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::CONNECTION, "close")
+        .body(Full::default())
+        .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    let rule = BodyRule { is_read: |status| status.is_success(), max_bytes };
+    let answer = exchange(target, request, rule, take).await?;
+    answer.body.unwrap_or(Err(DeliverError::Status(answer.status)))
+}
