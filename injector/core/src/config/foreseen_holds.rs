@@ -85,6 +85,8 @@ fn approval_hold((needed, owner): &(Approval, RuleOwner)) -> Explanation {
 /// Returns the wait of a text for its turn, if the config follows its text.
 fn pace(config: &VersionedConfig, version: &str, now: Now<'_>) -> Option<Block> {
     let mut status = config.status.clone()?;
+    // The message names the version.
+    let version = if version.is_empty() { "of this text" } else { version };
     // A text that is already known has stood since then.
     if status.internal.text.as_ref().is_none_or(|text| text.version != version) {
         let settle_time = Time(Timestamp::from_second(now.time.0.as_second()).unwrap_or(now.time.0));
@@ -139,7 +141,9 @@ mod tests {
         let release = json!({"version": "3", "startTime": "2026-11-28T11:59:30Z", "outcome": "RolledBack"});
         let status = json!({"currentVersion": "2", "rollout": {"failure": failure}, "releases": [release]});
         assert_eq!(reasons(&json!({"version": "2"}), &status, "3"), [Reason::Failed]);
-        assert_eq!(reasons(&json!({"objects": ["ConfigMap"]}), &status, ""), [Reason::Unsettled]);
+        let early = holds(&json!({"objects": ["ConfigMap"]}), &status, "");
+        let message = "version of this text begins a minute after the last move began".to_owned();
+        assert_eq!(early, [(Reason::Unsettled, message)]);
         assert_eq!(reasons(&json!({"version": "2"}), &status, "4"), []);
     }
 }

@@ -299,6 +299,7 @@ fn subject(seen: &SeenPod, view: &View, probes: &ProbeTimes) -> Subject {
         node_ready: true,
         runs: None,
         acknowledged: false,
+        is_unchanged: false,
         in_contact: false,
         failure: None,
         is_unchanged: false,
