@@ -5,11 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::agent::WAIT_TIMEOUT;
-use nudge_tests::{binary, eventually};
+use nudge_tests::eventually;
 
 use crate::load::{Count, Load};
 use crate::measure::{twenty_switches, wait_until_serving};
-use crate::recipe::{Recipe, VERSIONS, examples};
+use crate::recipe::Recipe;
 
 /// Messages of one round.
 const MESSAGES: u64 = 100;
@@ -71,26 +71,4 @@ async fn mosquitto() -> Result<()> {
     let open = eventually(WAIT_TIMEOUT, "all topics are open", async || may_publish().await.ok()?.then_some(()));
     open.await.map_err(|error| software.agent.agent.explain(&error))?;
     software.agent.agent.check()
-}
-
-#[test]
-fn the_rule_on_the_page_refuses_what_opens_all_topics() -> Result<()> {
-    let page = fs::read_to_string(examples().join("cookbook/mosquitto/README.md"))?;
-    let spec = page.rsplit_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no rule")?.0;
-    let folder = tempfile::tempdir()?;
-    let rules = folder.path().join("rules.yaml");
-    fs::write(
-        &rules,
-        format!("apiVersion: nudge.dev/v1alpha1\nkind: VersionedConfig\nmetadata: {{name: mosquitto}}\n{spec}"),
-    )?;
-    let wrong = folder.path().join("wrong");
-    fs::create_dir(&wrong)?;
-    fs::write(wrong.join("acl"), "nonsense\n")?;
-    let good = VERSIONS.map(|version| (examples().join("config/mosquitto").join(version), true));
-    for (version, expected) in good.into_iter().chain([(wrong, false)]) {
-        let mut validate = Command::new(binary::kubectl_nudge()?);
-        let output = validate.arg("validate").arg(&version).arg("--rules").arg(&rules).output()?;
-        ensure!(output.status.success() == expected, "{}: {output:?}", version.display());
-    }
-    Ok(())
 }

@@ -35,10 +35,19 @@ pub(crate) struct Recipe {
     /// The folder with `app.sh`.
     source: PathBuf,
     config: String,
-    signal: String,
+    notify: String,
+    /// The URL that the agent posts to, with the port of the page.
+    webhook: Option<String>,
+    /// What the software shows when it has taken a version, if it shows anything.
+    pub(crate) verify: Option<String>,
 }
 
 impl Recipe {
+    /// Returns whether the agent finds the process of the software, to send it a signal.
+    pub(crate) fn has_signal(&self) -> bool {
+        self.webhook.is_none()
+    }
+
     /// Returns the recipe, if the programs that it needs are installed; `package` is the software's.
     pub(crate) fn find(name: &'static str, package: &str, programs: &[&str]) -> Result<Option<Self>> {
         for program in programs {
@@ -52,14 +61,19 @@ impl Recipe {
         };
         let page = examples().join("cookbook").join(name).join("README.md");
         let page = fs::read_to_string(&page).with_context(|| format!("can't read {}", page.display()))?;
-        let annotation = |key: &str| annotation(&page, key).with_context(|| format!("{name}'s page"));
+        let manifest = manifest(&page).with_context(|| format!("{name}'s page"))?;
+        let volumes = manifest["spec"]["volumes"].as_array().into_iter().flatten();
+        let config = volumes.filter_map(|volume| volume["configMap"]["name"].as_str()).next();
         let own = examples().join("cookbook").join(name);
         Ok(Some(Self {
             name,
             version,
             source: if own.join("app.sh").exists() { own } else { examples().join(name) },
-            config: annotation("nudge.dev/configs")?,
-            signal: annotation("nudge.dev/notify")?,
+            config: config.with_context(|| format!("{name}'s page mounts no ConfigMap"))?.to_owned(),
+            notify: annotation(&manifest, "nudge.dev/notify")
+                .with_context(|| format!("{name}'s page notifies nobody"))?,
+            webhook: annotation(&manifest, "nudge.dev/webhook"),
+            verify: annotation(&manifest, "nudge.dev/verify"),
         }))
     }
 
@@ -101,8 +115,10 @@ impl Recipe {
         let folder = dir.beside(self.name);
         let (app, port) = (self.copy(&dir)?, ports::free()?);
         let mount = [OsStr::new("--mount-path").to_owned(), folder.join("config").into()];
+        let webhook =
+            self.webhook.as_ref().map(|url| format!("--webhook={}", url.replace(":8080/", &format!(":{port}/"))));
         let set = |exec: ExecCommand| {
-            let exec = exec.args(["--config", &self.config, "--notify", &self.signal]).args(mount);
+            let exec = exec.args(["--config", &self.config, "--notify", &self.notify]).args(mount).args(webhook);
             exec.env("PORT", port.to_string()).env("NGINX_PORT", port.to_string())
         };
         let command = as_nobody().chain(["sh".into(), app.into(), folder.clone().into()]).collect::<Vec<_>>();
@@ -172,15 +188,19 @@ fn as_nobody() -> impl Iterator<Item = OsString> {
     words.into_iter().filter(|_| geteuid().is_root()).map(OsString::from)
 }
 
-/// Returns an annotation of the pod in the page, with or without the name of a container, so that the tested value is
-/// the documented value.
-fn annotation(page: &str, key: &str) -> Result<String> {
+/// Returns the first manifest of the page, which is the template of a pod.
+fn manifest(page: &str) -> Result<Value> {
     let manifest = page.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no manifest")?.0;
-    let manifest: Value = serde_saphyr::from_str(manifest)?;
-    let mut all = manifest["metadata"]["annotations"].as_object().into_iter().flatten();
-    let value =
-        all.find(|(name, _)| name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
-    value.and_then(|(_, value)| Some(value.as_str()?.to_owned())).with_context(|| format!("its manifest has no {key}"))
+    Ok(serde_saphyr::from_str(manifest)?)
+}
+
+/// Returns an annotation of the pod, with or without the name of a container, so that the tested value is the
+/// documented value.
+fn annotation(manifest: &Value, key: &str) -> Option<String> {
+    let mut annotations = manifest["metadata"]["annotations"].as_object().into_iter().flatten();
+    let is_named = |name: &str| name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let (_, value) = annotations.find(|(name, _)| is_named(name))?;
+    value.as_str().map(str::to_owned)
 }
 
 /// Returns the version of a Debian package, if it is installed.

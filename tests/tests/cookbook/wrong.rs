@@ -10,13 +10,14 @@ const WRONG: &str = "2.0.0";
 
 impl Software {
     /// Switches to a version with this value of the one key that matters. The software `says` why it does not take it,
-    /// and continues with what it had.
+    /// and continues with what it had. What its page says that it shows is not that of a good version.
     pub(crate) async fn keeps_what_it_has<T: PartialEq>(
         &mut self,
         wrong: (&str, &str),
         says: &str,
         mut look: impl AsyncFnMut() -> Result<T>,
     ) -> Result<()> {
+        let good = self.shows_a_good_version().await?;
         let before = look().await?;
         let pid = self.agent.client.status().await?.containers[0].notified.processes.clone();
         self.write_version(WRONG, [wrong])?;
@@ -31,11 +32,15 @@ impl Software {
         self.agent.agent.check()?;
         let now = self.agent.client.status().await?.containers[0].notified.processes.clone();
         ensure!(now == pid, "processes {now:?} after {pid:?}");
+        if let (Some(good), Some(sign)) = (good, self.sign().await?) {
+            ensure!(!sign.is_newer(&good), "the wrong version shows as a good one: {sign:?} after {good:?}");
+        }
         Ok(())
     }
 
-    /// Switches to a version with which the software ends, with this status.
+    /// Switches to a version with which the software ends, with this status. A good version shows before.
     pub(crate) async fn switch_until_ended(&mut self, wrong: (&str, &str), code: i32) -> Result<()> {
+        self.shows_a_good_version().await?;
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
         let status = self.agent.agent.process().wait_for_exit(WAIT_TIMEOUT).await;
