@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::unistd::geteuid;
+use nudge_protocol::expectation::Expectation;
 use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, Process, ports, tools};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
@@ -39,7 +40,7 @@ pub(crate) struct Recipe {
     /// The URL that the agent posts to, with the port of the page.
     webhook: Option<String>,
     /// What the software shows when it has taken a version, if it shows anything.
-    pub(crate) verify: Option<String>,
+    pub(crate) verify: Option<Expectation>,
 }
 
 impl Recipe {
@@ -62,8 +63,8 @@ impl Recipe {
         let page = examples().join("cookbook").join(name).join("README.md");
         let page = fs::read_to_string(&page).with_context(|| format!("can't read {}", page.display()))?;
         let manifest = manifest(&page).with_context(|| format!("{name}'s page"))?;
-        let volumes = manifest["spec"]["volumes"].as_array().into_iter().flatten();
-        let config = volumes.filter_map(|volume| volume["configMap"]["name"].as_str()).next();
+        let mut volumes = manifest["spec"]["volumes"].as_array().into_iter().flatten();
+        let config = volumes.find_map(|volume| volume["configMap"]["name"].as_str());
         let own = examples().join("cookbook").join(name);
         Ok(Some(Self {
             name,
@@ -73,7 +74,7 @@ impl Recipe {
             notify: annotation(&manifest, "nudge.dev/notify")
                 .with_context(|| format!("{name}'s page notifies nobody"))?,
             webhook: annotation(&manifest, "nudge.dev/webhook"),
-            verify: annotation(&manifest, "nudge.dev/verify"),
+            verify: annotation(&manifest, "nudge.dev/verify").map(|text| text.parse()).transpose()?,
         }))
     }
 

@@ -1,10 +1,11 @@
-//! What the software shows when it has taken a version, as `nudge.dev/verify` on its page says. It tells a version that
-//! was taken from one that was not.
+//! What the software shows when it has taken a version, as `nudge.dev/verify` on its page says: it is another thing than
+//! when it has not.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use nudge_protocol::expectation::{Expectation, Proof, Sign};
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually;
 
@@ -13,7 +14,7 @@ use crate::recipe::{Software, VERSIONS};
 
 /// What the software shows at one moment.
 #[derive(Debug)]
-pub(crate) enum Sign {
+pub(crate) enum Reading {
     /// The children of the process that gets the signal.
     Workers(BTreeSet<i32>),
     /// Two metrics: the time of the last success, and whether the last attempt was one.
@@ -22,7 +23,7 @@ pub(crate) enum Sign {
     Value(String),
 }
 
-impl Sign {
+impl Reading {
     /// Returns whether a version was taken between the other moment and this one.
     pub(crate) fn is_newer(&self, before: &Self) -> bool {
         match (before, self) {
@@ -38,22 +39,22 @@ impl Sign {
 
 impl Software {
     /// Returns what the software shows now; `None` if its page has nothing to look at.
-    pub(crate) async fn sign(&mut self) -> Result<Option<Sign>> {
-        let Some(verify) = self.recipe.verify.clone() else { return Ok(None) };
-        match verify.split_whitespace().collect::<Vec<_>>()[..] {
-            ["workers", ..] => {
+    pub(crate) async fn sign(&mut self) -> Result<Option<Reading>> {
+        let Some(Expectation { sign, .. }) = self.recipe.verify.clone() else { return Ok(None) };
+        Ok(Some(match sign {
+            Sign::Workers => {
                 let status = self.agent.client.status().await?;
                 let notified = status.containers.first().context("no container")?;
                 let process = *notified.notified.processes.first().context("no process was notified")?;
-                Ok(Some(Sign::Workers(children(process)?)))
+                Reading::Workers(children(process)?)
             }
-            [url, "newer", time, "ok", ok] => {
-                let page = self.page(url)?;
-                Ok(Some(Sign::Metrics { success_time: metric(&page, time)?, is_ok: metric(&page, ok)? > 0.0 }))
+            Sign::Page { url, proof: Proof::Newer { metric: time, ok } } => {
+                let page = self.page(url.as_str())?;
+                let is_ok = ok.map_or(Ok(true), |ok| metric(&page, ok.as_str()).map(|value| value > 0.0))?;
+                Reading::Metrics { success_time: metric(&page, time.as_str())?, is_ok }
             }
-            [url, "is", _] => Ok(Some(Sign::Value(self.page(url)?))),
-            _ => bail!("this test does not know how to look: {verify}"),
-        }
+            Sign::Page { url, proof: Proof::Is { .. } } => Reading::Value(self.page(url.as_str())?),
+        }))
     }
 
     fn page(&self, url: &str) -> Result<String> {
@@ -63,7 +64,7 @@ impl Software {
 
     /// Switches to a good version, which shows, and returns what is shown then; `None` if the page has nothing to look
     /// at.
-    pub(crate) async fn shows_a_good_version(&mut self) -> Result<Option<Sign>> {
+    pub(crate) async fn shows_a_good_version(&mut self) -> Result<Option<Reading>> {
         let Some(before) = self.sign().await? else { return Ok(None) };
         self.switch(VERSIONS[1])?;
         let newer = eventually(WAIT_TIMEOUT, "the good version shows", async || {
