@@ -49,9 +49,9 @@ pub use source_from::{
     VaultKubernetes, VaultKv, VaultSource,
 };
 pub use status::{
-    BackgroundStatus, Consent, DirectReaders, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts,
-    RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, TextStatus, VersionState,
-    VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
+    BackgroundStatus, Consent, DirectReaders, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus,
+    PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, TextStatus,
+    VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
 };
 pub use step_selector::StepSelector;
 pub use text::Text;

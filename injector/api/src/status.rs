@@ -184,6 +184,9 @@ impl VersionedConfigStatus {
     }
 }
 
+/// The maximum number of containers that are left alone, in [`PodCounts`].
+pub const MAX_LEFT_ALONE: usize = 8;
+
 /// Numbers of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -191,7 +194,7 @@ pub struct PodCounts {
     /// Number of pods that use the config.
     pub total: u32,
     /// Number of pods that run targetVersion, or currentVersion where nothing moves, by the reports of their agents. A
-    /// pod that takes versions by a restart alone has started with it.
+    /// pod whose containers take versions only by a restart has started with it.
     pub on_target: u32,
     /// Number of pods that run the version assigned to them and are Ready.
     pub ready: u32,
@@ -199,6 +202,11 @@ pub struct PodCounts {
     pub failed: u32,
     /// onTarget of total, such as `10/40`.
     pub summary: String,
+    /// Containers that are left alone (`notify: none`), such as `Deployment/web: log`: nothing is claimed about the
+    /// version that they run. At most 8 are named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub left_alone: Vec<String>,
 }
 
 /// A sealed version.

@@ -33,7 +33,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::scenarios::{
     attackers, away, certificates, checks, deleted, demo, edited, edits, exposure, failures, fetched, forged, guarded,
     handlers, in_place, jobs, long_restarts, memory, mounted, published_secrets, quick_start, removal, resized,
-    restarts, rollback, rollout, secrets, starving, takeover, tour, users, volumes, weather, webhooks,
+    restarts, rollback, rollout, secrets, starving, taken, takeover, tour, users, volumes, weather, webhooks,
     workload_restarts,
 };
 use crate::suite::{Run, Shared, Suite};
@@ -57,6 +57,7 @@ const BESIDE: &[Scenario] = &[
     ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),
     ("mounted", |suite| Box::pin(mounted::run(suite))),
+    ("taken", |suite| Box::pin(taken::run(suite))),
     ("edits", |suite| Box::pin(edits::run(suite))),
     ("in_place", |suite| Box::pin(in_place::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),

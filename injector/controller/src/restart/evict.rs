@@ -9,10 +9,10 @@ use kube::api::EvictParams;
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::owners::{WorkloadId, controlling_owner};
-use nudge_core::pods::{PodState, condition, pod_state};
+use nudge_core::pods::{condition, pod_state};
 use nudge_core::restart::{
     ConfigUses, NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartReport, Staleness,
-    next_eviction, report_stale_pods, restart_uses,
+    StartState, StartTimes, next_eviction, report_stale_pods, restart_uses,
 };
 use nudge_core::rollout::{Restarts, is_same_content, version_to_publish};
 
@@ -93,8 +93,10 @@ impl Controller {
                         Err(error) => {
                             let mut pods = groups.iter().filter(is_evicted).flat_map(|group| &group.pods);
                             let has_agent = pods.any(|pod| pod.behind.is_some());
+                            let advice =
+                                if has_agent { "restart it yourself" } else { "set spec.agentlessPolicy to Ignore" };
                             let done = "restarted by evicting its pods";
-                            let report = refusal_report(&error, &group, done, has_agent).ok_or(error)?;
+                            let report = refusal_report(&error, &group, done, advice).ok_or(error)?;
                             self.metrics.count_restart("refused");
                             memory.note_group_refusal(group, report);
                             continue;
@@ -118,12 +120,18 @@ impl Controller {
         goal: &RestartGoal<'_>,
         memory: &mut RestartAttempts,
     ) -> Result<(Vec<PodGroup>, Vec<ReplaceablePod>), CallError> {
-        let RestartGoal { key, config, status, published_objects, .. } = *goal;
+        let RestartGoal { key, config, status, .. } = *goal;
         let name = key.name.as_str();
         let uses = |pod: &Pod| pod.spec.as_ref().map(|spec| restart_uses(&pod.metadata, spec));
-        // Whether the agent reports that its pod started with another content.
+        let start_times = StartTimes::of(status, goal.version);
+        // Whether the agent reports that its pod started with another content, or what the pod reads at its start shows
+        // it.
         let is_behind = |pod: &Pod| {
-            let state = pod_state(pod).filter(PodState::is_by_restart)?;
+            let state = pod_state(pod)?;
+            if !state.is_by_restart() {
+                let start = start_times.state_of(&state, name, goal.objects);
+                return (!goal.is_return).then_some(matches!(start, StartState::Older { .. }));
+            }
             let (version, target) = (state.runs(key.name.as_str()), version_to_publish(status)?);
             Some(version.is_some_and(|version| !is_same_content(status, version.as_str(), target)))
         };
@@ -151,13 +159,14 @@ impl Controller {
             .iter()
             .filter(|pod| !is_finished(pod))
             .filter_map(|pod| Some((pod, uses(pod)?)))
-            .filter(|(_, uses)| uses.takes(name, published_objects))
+            .filter(|(_, uses)| goal.is_taken_by(uses))
             .collect();
         let own_config = |other: &str| (other == name).then_some(config);
         self.read_contents(key, candidates.iter().map(|(_, uses)| uses), own_config, memory).await?;
         for (pod, uses) in candidates {
             let meta = &pod.metadata;
             if goal.is_unaffected(&uses, &memory.contents) {
+                memory.unaffected.extend(WorkloadId::of(meta));
                 continue;
             }
             let replaceable = ReplaceablePod {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{AgentlessPolicy, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{AgentlessPolicy, PartKind, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
 use nudge_core::restart::{
     ConfigUses, HoldingObjects, KnownContents, ObjectReport, RETRY_SECONDS, RestartReport, RolloutPart,
+    objects_with_version,
 };
 use nudge_core::rollout::{Restarts, version_to_publish};
 use nudge_protocol::backoff::Backoff;
@@ -31,8 +33,10 @@ pub(super) struct RestartGoal<'a> {
     pub(super) config: &'a VersionedConfig,
     pub(super) status: &'a VersionedConfigStatus,
     pub(super) version: &'a str,
-    /// The kinds of published objects that workloads without an agent read.
+    /// The published objects that hold the version.
     pub(super) published_objects: HoldingObjects,
+    /// The kinds of objects that bring the version.
+    pub(super) objects: &'a [PartKind],
     /// Whether pods return from another version.
     pub(super) is_return: bool,
     /// The time of the rollout's last progress.
@@ -40,6 +44,47 @@ pub(super) struct RestartGoal<'a> {
     /// The maximum number of seconds without progress before the rollout fails.
     pub(super) deadline_seconds: u32,
     pub(super) now: Timestamp,
+}
+
+impl RestartGoal<'_> {
+    /// Returns the published objects that are a reason to restart workloads without an agent.
+    pub(super) fn agentless_objects(&self) -> HoldingObjects {
+        match self.config.spec.agentless_policy {
+            AgentlessPolicy::Restart => self.published_objects,
+            AgentlessPolicy::Ignore => HoldingObjects::default(),
+        }
+    }
+
+    /// Returns whether the move changes nothing that pods with these uses read.
+    pub(super) fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
+        let Self { key, status, is_return, .. } = self;
+        let replaced = if *is_return { &status.target_version } else { &status.current_version };
+        let is_published = self.published_objects.config_map;
+        is_published && contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
+    }
+
+    /// Returns whether pods with these uses take the version by a restart. The policy is about those without an agent.
+    pub(super) fn is_taken_by(&self, uses: &ConfigUses) -> bool {
+        let objects = if uses.has_live_agent { self.published_objects } else { self.agentless_objects() };
+        uses.takes(self.key.name.as_str(), objects)
+    }
+
+    /// Returns whether the pod has an agent that takes versions without a restart, and a container that does not.
+    pub(super) fn is_partly_by_restart(&self, pod: &PodState) -> bool {
+        let mut fixed_reads = pod.reads.fixed_reads(self.key.name.as_str(), |kind| self.objects.contains(&kind));
+        !pod.is_by_restart() && fixed_reads.next().is_some()
+    }
+
+    /// Returns whether a restart of this pod, whose agent takes versions without one, brings it the version.
+    pub(super) fn is_helped_by_restart(&self, pod: &PodState) -> bool {
+        let holds = |kind: PartKind| match kind {
+            PartKind::ConfigMap => self.published_objects.config_map,
+            PartKind::Secret => self.published_objects.secret,
+        };
+        let mut fixed_reads =
+            pod.reads.fixed_reads(self.key.name.as_str(), |kind| self.objects.contains(&kind) && holds(kind));
+        !pod.is_by_restart() && fixed_reads.next().is_some()
+    }
 }
 
 /// Returns whether workloads are restarted in this stage.
@@ -54,15 +99,6 @@ pub(crate) fn is_restarting(status: Option<&VersionedConfigStatus>) -> bool {
 /// Returns the time in whole seconds, because the times that it is compared with were stored so.
 fn whole_second(time: &MicroTime) -> Timestamp {
     Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
-}
-
-impl RestartGoal<'_> {
-    /// Returns whether the move changes nothing that pods with these uses read.
-    pub(super) fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
-        let Self { key, status, is_return, .. } = self;
-        let replaced = if *is_return { &status.target_version } else { &status.current_version };
-        contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
-    }
 }
 
 impl Controller {
@@ -84,9 +120,6 @@ impl Controller {
         if is_return && status.internal.workloads_restart_time.is_none() {
             return RestartCheck::without_workloads(Restarts::Done);
         }
-        let restarts_agentless = config.spec.agentless_policy == AgentlessPolicy::Restart;
-        let published_objects =
-            if restarts_agentless { HoldingObjects::of(status, version) } else { HoldingObjects::default() };
         let now = Timestamp::now();
         let last_progress = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline_seconds = config.spec.rollout.progress_deadline_seconds;
@@ -95,7 +128,8 @@ impl Controller {
             config,
             status,
             version,
-            published_objects,
+            published_objects: HoldingObjects::of(status, version),
+            objects: &objects_with_version(config, status, version),
             is_return,
             last_progress,
             deadline_seconds,
@@ -182,7 +216,7 @@ mod tests {
 
     use nudge_cluster::index::Index;
     use nudge_core::keys::PodUid;
-    use nudge_core::pods::{PodState, UpdateMode};
+    use nudge_core::pods::UpdateMode;
     use nudge_protocol::ConfigName;
     use serde_json::json;
 

@@ -18,22 +18,17 @@ use crate::controller::{Controller, FIELD_MANAGER};
 const MAX_MESSAGE_BYTES: usize = 200;
 
 /// Returns the report about a refusal that the next attempt would get, too. `done` names the attempt, as a message has
-/// it.
-pub(super) fn refusal_report(error: &CallError, id: &WorkloadId, done: &str, has_agent: bool) -> Option<ObjectReport> {
+/// it, and `advice` what else the user can do.
+pub(super) fn refusal_report(error: &CallError, id: &WorkloadId, done: &str, advice: &str) -> Option<ObjectReport> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
     let text = clip(status.message.clone(), MAX_MESSAGE_BYTES);
-    let remedy = if has_agent {
-        "restart it yourself, or set another nudge.dev/notify than rollout in its template"
-    } else {
-        "set spec.agentlessPolicy to Ignore"
-    };
     let (reason, message) = match status.code {
         403 if text.contains("cannot") => (
             Reason::NotAllowed,
             format!(
                 "{id} can't be {done}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
-                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE), or {remedy}"
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE), or {advice}"
             ),
         ),
         400 | 403 | 422 => {

@@ -11,11 +11,12 @@ use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, f
 use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
 use nudge_core::owners::WorkloadId;
-use nudge_core::pods::crashes;
+use nudge_core::pods::{PodState, crashes};
 use nudge_core::restart::{
-    ConfigUses, ContentDigest, DIGEST_ANNOTATION, HealthBefore, NextRestart, ObjectReport, PodRestarts, PodsBehind,
-    RestartAttempts, RestartReport, RestartSituation, RolloutPart, TargetedWorkload, UNDECIDED_MESSAGE, Workload,
-    add_unnotified_pods, content_digest, count_pods_behind, has_rolling_update, judge_pods_behind, next_restart,
+    ConfigUses, ContentDigest, DIGEST_ANNOTATION, HealthBefore, LivePods, NextRestart, ObjectReport, PodRestarts,
+    PodsBehind, RestartAttempts, RestartReport, RestartSituation, RolloutPart, StartTimes, TargetedWorkload,
+    UNDECIDED_MESSAGE, Workload, add_live_pods_behind, content_digest, count_pods_behind, has_rolling_update,
+    judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
 use nudge_core::versions::contents_of;
@@ -57,15 +58,16 @@ impl Controller {
         memory: &mut RestartAttempts,
         report: &mut RestartReport,
     ) -> Result<Restarts, CallError> {
-        let RestartGoal { key, config, status, version, published_objects, is_return, deadline_seconds, now, .. } =
-            *goal;
+        let RestartGoal { key, config, status, version, is_return, deadline_seconds, now, .. } = *goal;
         let since = goal.last_progress;
         let pods = self.index.subscribers(key);
         let mut pods_behind = count_pods_behind(&pods, key.name.as_str(), status);
+        let takes_by_restart = |pod: &Arc<PodState>| pod.is_by_restart() || goal.is_partly_by_restart(pod);
         // On the way forward workloads are listed only if one may take the version by a restart.
         let must_list =
-            is_return || published_objects.any() || !memory.is_empty() || pods.iter().any(|pod| pod.is_by_restart());
-        let mut workloads = if must_list { self.restarted_workloads(goal, memory).await? } else { Vec::new() };
+            is_return || goal.agentless_objects().any() || !memory.is_empty() || pods.iter().any(takes_by_restart);
+        memory.unaffected.clear();
+        let mut workloads = if must_list { self.restarted_workloads(goal, &pods, memory).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|targeted| &targeted.workload));
         let settle_seconds = config.spec.rollout.min_ready_seconds;
@@ -100,9 +102,9 @@ impl Controller {
         let restart_times = workloads.iter().filter_map(|targeted| restarted_at(&targeted.workload));
         let last_progress = restart_times.chain(memory.last_progress(since)).max().unwrap_or(since);
         // All pods of a namespace are listed only for those that no rolling update restarts.
-        let has_unmanaged_pods = published_objects.any()
+        let has_unmanaged_pods = goal.agentless_objects().any()
             || memory.has_groups()
-            || pods.iter().any(|pod| pod.is_by_restart() && !has_rolling_update(pod));
+            || pods.iter().any(|pod| takes_by_restart(pod) && !has_rolling_update(pod));
         let (state, groups) = if has_unmanaged_pods && is_held {
             (Restarts::Busy(UNDECIDED_MESSAGE.to_owned()), Vec::new())
         } else if has_unmanaged_pods {
@@ -113,8 +115,12 @@ impl Controller {
         if state != Restarts::Done {
             return Ok(state);
         }
-        if let Some(published) = published_objects.since(status).filter(|_| !is_return) {
-            add_unnotified_pods(&mut pods_behind, &workloads, &pods, published, last_progress);
+        if !is_return {
+            let start_times = StartTimes::of(status, version);
+            let unaffected = &memory.unaffected;
+            let config = key.name.as_str();
+            let live = LivePods { config, version, objects: goal.objects, start_times, unaffected, since };
+            report.reports.extend(add_live_pods_behind(&mut pods_behind, &workloads, &pods, &live));
         }
         let restarted = workloads.iter().map(|targeted| &targeted.workload);
         let restarted = restarted.filter(|workload| restarted_at(workload).is_some()).map(Workload::id).collect();
@@ -155,8 +161,8 @@ impl Controller {
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
                             let workload = &workloads[index].workload;
-                            let has_agent = workload.uses.configs.contains(key.name.as_str());
-                            let report = refusal_report(&error, &id, "restarted", has_agent).ok_or(error)?;
+                            let advice = workload.uses.advice(key.name.as_str());
+                            let report = refusal_report(&error, &id, "restarted", advice).ok_or(error)?;
                             self.metrics.count_restart("refused");
                             memory.note_refusal(workload, report);
                         }
@@ -169,15 +175,30 @@ impl Controller {
         }
     }
 
-    /// Returns the workloads that take the config by a restart.
+    /// Returns the workloads that take the config by a restart: by their templates, or by `pods`, which show the mounts
+    /// that did not move.
     async fn restarted_workloads(
         &self,
         goal: &RestartGoal<'_>,
+        pods: &[Arc<PodState>],
         memory: &mut RestartAttempts,
     ) -> Result<Vec<TargetedWorkload>, CallError> {
-        let RestartGoal { key, published_objects, is_return, .. } = *goal;
+        let RestartGoal { key, is_return, .. } = *goal;
         let listed = self.workload_lists.workloads(&key.namespace).await?;
-        let is_affected = |workload: &&Workload| workload.uses.takes(key.name.as_str(), published_objects);
+        let by_pods: BTreeSet<&WorkloadId> = pods
+            .iter()
+            .filter(|pod| pod.is_live() && goal.is_helped_by_restart(pod))
+            .filter_map(|pod| pod.workload.as_ref())
+            .collect();
+        // A workload stays one while it is restarted, although it may have no pod at the moment.
+        let is_being_restarted = |workload: &Workload| {
+            let is_mounted = workload.uses.mounted.contains(key.name.as_str());
+            is_mounted && workload.mark().is_some_and(|mark| mark.at >= goal.last_progress)
+        };
+        let is_affected = |workload: &&Workload| {
+            let has_pods = workload.uses.has_live_agent && by_pods.contains(&workload.id());
+            goal.is_taken_by(&workload.uses) || has_pods || is_being_restarted(workload)
+        };
         let mut workloads: Vec<Workload> = listed.iter().filter(is_affected).cloned().collect();
         workloads.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         let names: BTreeSet<&String> = workloads.iter().flat_map(|workload| workload.uses.names()).collect();
@@ -191,11 +212,14 @@ impl Controller {
         let is_unaffected = |workload: &Workload| {
             !is_return && workload.digest.is_none() && goal.is_unaffected(&workload.uses, contents)
         };
+        let unaffected = workloads.iter().filter(|workload| is_unaffected(workload)).map(Workload::id).collect();
         workloads.retain(|workload| !is_unaffected(workload));
         let targeted = |workload: Workload| {
             content_digest(&workload.uses, contents, config).map(|digest| TargetedWorkload { workload, digest })
         };
-        Ok(workloads.into_iter().filter_map(targeted).collect())
+        let targeted = workloads.into_iter().filter_map(targeted).collect();
+        memory.unaffected = unaffected;
+        Ok(targeted)
     }
 
     /// Reads the parts that decide whether pods with these uses read a key that changes.

@@ -25,9 +25,12 @@ pub(super) fn warnings(
     facts: &InjectionFacts,
 ) -> Vec<String> {
     let reads = pod_reads(pod, request, targets, configs, moved);
-    let by_restart = reads.uptakes(|config, kind| owns(config, kind, facts)).into_iter().filter_map(|uptake| {
-        let Uptake::Restart(RestartCause::Reads(path)) = uptake.uptake else { return None };
-        Some(restart_warning(pod, moved, &uptake, path))
+    let uptakes = reads.uptakes(|config, kind| owns(config, kind, facts));
+    let by_restart = uptakes.iter().filter_map(|uptake| {
+        let Uptake::Restart(RestartCause::Reads(_)) = uptake.uptake else { return None };
+        let fixed = reads.fixed_reads(uptake.config.as_str(), |kind| owns(uptake.config, kind, facts));
+        let of_container = fixed.filter(|(container, _)| *container == uptake.container);
+        Some(restart_warning(pod, moved, uptake, of_container.map(|(_, path)| path)))
     });
     // A container that can read the config in another way is not warned of an object that has only its name.
     let has_other_way = |container: &str| {
@@ -51,16 +54,24 @@ pub(super) fn warnings(
     by_restart.chain(of_others).collect()
 }
 
-fn restart_warning(pod: &UserPod, moved: &MovedMounts, uptake: &ContainerUptake<'_>, path: ReadPath) -> String {
+fn restart_warning(
+    pod: &UserPod,
+    moved: &MovedMounts,
+    uptake: &ContainerUptake<'_>,
+    paths: impl Iterator<Item = ReadPath>,
+) -> String {
     let (container, config) = (shorten(uptake.container), shorten(uptake.config.as_str()));
     let volumes = pod.spec.volumes.iter().flatten();
     let mut of_config = volumes.filter(|volume| objects(volume).any(|object| object.name == uptake.config.as_str()));
     let cause = of_config.find_map(|volume| moved.unmoved.iter().find(|(name, _)| *name == volume.name));
-    let remedy = match (path, cause) {
-        (ReadPath::ObjectFiles(_), Some((_, cause))) => format!(" ({cause})"),
-        _ => format!("; set {NOTIFY}.{container}: none to leave it out"),
+    let describe = |path: ReadPath| match (path, cause) {
+        (ReadPath::ObjectFiles(_), Some((_, cause))) => format!("{path} ({cause})"),
+        _ => path.to_string(),
     };
-    format!("container {container} takes config {config} only by a restart: it reads {path}{remedy}")
+    let reads = paths.map(describe).collect::<Vec<_>>().join(", and ");
+    let remedy =
+        if reads.ends_with(')') { String::new() } else { format!("; set {NOTIFY}.{container}: none to leave it out") };
+    format!("container {container} takes config {config} only by a restart: it reads {reads}{remedy}")
 }
 
 /// Returns what the containers of the pod will read.

@@ -59,6 +59,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let main = status.and_then(|status| status.container_statuses.as_ref());
     let in_place = restarts_in_place(agent);
     let is_restarting_in_place = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
+    let reads = PodReads::of(meta, spec);
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
@@ -97,13 +98,14 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             true => UpdateMode::InPlace,
             false => UpdateMode::Live,
         },
-        has_file_watchers: has_key_patterns(agent) && has_file_watchers(meta, spec),
+        has_file_watchers: has_key_patterns(agent) && has_file_watchers(&reads),
         verify_seconds: verify_seconds(agent),
         created: meta.creation_timestamp.as_ref().map(|time| time.0.as_second()),
         restarts,
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
+        reads,
         resource_version: meta.resource_version.clone().map(String::into_boxed_str),
     })
 }
@@ -114,8 +116,8 @@ fn has_key_patterns(agent: &Container) -> bool {
 }
 
 /// Returns whether a container is not notified, and watches files that the agent keeps.
-fn has_file_watchers(meta: &ObjectMeta, spec: &PodSpec) -> bool {
-    PodReads::of(meta, spec).uptakes(|_, _| true).iter().any(|uptake| uptake.uptake == Uptake::WatchesFiles)
+fn has_file_watchers(reads: &PodReads) -> bool {
+    reads.uptakes(|_, _| true).iter().any(|uptake| uptake.uptake == Uptake::WatchesFiles)
 }
 
 fn lacks_port(scheduled: &PodCondition) -> bool {

@@ -11,6 +11,7 @@ use super::commands::LastCommand;
 use super::probe::ProbeTimes;
 use super::report::{Report, ReportState};
 use super::restarts::PodRestartHistory;
+use crate::injection::PodReads;
 use crate::keys::{PodKey, PodUid};
 use crate::owners::{OwnerKind, WorkloadId};
 
@@ -70,6 +71,8 @@ pub struct PodState {
     pub report: Option<Report>,
     /// The ConfigMaps and Secrets that the pod's volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
+    /// What the pod's containers read of its configs.
+    pub reads: PodReads,
     /// The resource version of the object that this was read from.
     pub resource_version: Option<Box<str>>,
 }

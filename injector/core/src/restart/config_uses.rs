@@ -10,10 +10,9 @@ use serde_json::json;
 
 use super::annotations::is_never_restarted;
 use super::holding_objects::HoldingObjects;
-use super::probes::long_running_containers;
 use super::read_keys::{ReadKeys, read_keys};
 use crate::injection;
-use crate::injection::{UpdateWay, is_updated_by_rollout, stated_way};
+use crate::injection::{PodReads, ReadPath, UpdateWay, is_updated_by_rollout, stated_way};
 use crate::pods::references;
 
 /// The configs that the pods of a template take only at their start.
@@ -23,9 +22,15 @@ pub struct ConfigUses {
     pub config_maps: BTreeMap<String, ReadKeys>,
     /// The published Secrets that the pods read themselves.
     pub secrets: BTreeSet<String>,
-    /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates (`notify:
-    /// rollout`).
+    /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates: their
+    /// annotation says so, or they read files at their start.
     pub configs: BTreeSet<String>,
+    /// The configs whose objects the containers of a template with an agent mount. Only a pod shows whether the mounts
+    /// have moved.
+    pub mounted: BTreeSet<String>,
+    /// Whether the pods have an agent that takes versions without a restart: its reports say nothing about what the pods
+    /// read only at their start.
+    pub has_live_agent: bool,
 }
 
 impl ConfigUses {
@@ -39,25 +44,66 @@ impl ConfigUses {
 
     /// Returns all names, each once.
     pub fn names(&self) -> BTreeSet<&String> {
-        self.config_maps.keys().chain(&self.secrets).chain(&self.configs).collect()
+        self.fixed_names().chain(&self.mounted).collect()
+    }
+
+    /// Returns the names of what the pods take only by a restart.
+    fn fixed_names(&self) -> impl Iterator<Item = &String> {
+        self.config_maps.keys().chain(&self.secrets).chain(&self.configs)
+    }
+
+    /// Returns the advice about this config if the pods can't be restarted.
+    pub fn advice(&self, config: &str) -> &'static str {
+        if self.has_live_agent {
+            "restart it yourself, or let its containers read files whose mounts move"
+        } else if self.configs.contains(config) {
+            "restart it yourself, or set another nudge.dev/notify than rollout in its template"
+        } else {
+            "set spec.agentlessPolicy to Ignore"
+        }
     }
 
     /// Returns the objects that these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
         let secrets = references(spec).into_iter().filter(|(kind, _)| *kind == PartKind::Secret);
         let secrets = secrets.map(|(_, name)| name).collect();
-        Self { config_maps: read_keys(spec), secrets, configs: BTreeSet::new() }
+        Self { config_maps: read_keys(spec), secrets, ..Self::default() }
+    }
+
+    /// Returns what pods read only at their start whose agent takes versions without a restart.
+    fn of_live_agent(meta: &ObjectMeta, spec: &PodSpec) -> Self {
+        let mut uses = Self { has_live_agent: true, ..Self::default() };
+        let reads = PodReads::of(meta, spec);
+        // Keys that the same pods read in other ways count, too: one more restart does no harm.
+        let keys = read_keys(&without_ignored_containers(meta, spec));
+        for container in reads.containers() {
+            let config = container.config.to_string();
+            for (_, path) in reads.fixed_reads(container.config.as_str(), |_| true) {
+                match path.object() {
+                    Some(PartKind::ConfigMap) => {
+                        let keys = keys.get(&config).cloned().unwrap_or(ReadKeys::All);
+                        uses.config_maps.insert(config.clone(), keys);
+                    }
+                    Some(PartKind::Secret) => _ = uses.secrets.insert(config.clone()),
+                    None => _ = uses.configs.insert(config.clone()),
+                }
+            }
+            if container.paths.contains(&ReadPath::KeptFiles) {
+                uses.mounted.insert(config);
+            }
+        }
+        uses
     }
 }
 
-/// Returns the configs that pods of this template take by a restart. If their agent notifies them of changes, these are
-/// the configs that only variables bring.
+/// Returns the configs that pods of this template take by a restart. If their agent takes versions without one, these
+/// are what they read only at their start.
 pub fn restart_uses(meta: &ObjectMeta, spec: &PodSpec) -> ConfigUses {
     if injection::opts_in(meta) {
         return if is_updated_by_rollout(meta) {
             ConfigUses { configs: agent_configs(meta, spec), ..ConfigUses::of(&without_ignored_containers(meta, spec)) }
         } else {
-            ConfigUses::of(&without_notified_containers(meta, spec))
+            ConfigUses::of_live_agent(meta, spec)
         };
     }
     if is_never_restarted(meta) { ConfigUses::default() } else { ConfigUses::of(spec) }
@@ -73,14 +119,7 @@ fn agent_configs(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
 
 /// Returns whether a pod takes any config by a restart.
 pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
-    !restart_uses(meta, spec).names().is_empty()
-}
-
-/// Returns a spec with only the long-running containers about which no annotation says how they take another version.
-fn without_notified_containers(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let containers =
-        long_running_containers(spec).into_iter().filter(|container| stated_way(meta, &container.name).is_none());
-    PodSpec { containers: containers.cloned().collect(), ..PodSpec::default() }
+    restart_uses(meta, spec).fixed_names().next().is_some()
 }
 
 /// Returns the spec without the containers that are left alone (`notify: none`), and without the volumes that only
@@ -168,12 +207,17 @@ mod tests {
         let opted_out = json!({"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/inject": "false"}});
         assert!(!names(opted_out, spec()).is_empty(), "without an agent these pods need a restart");
         let opted_in = json!({"labels": {"nudge.dev/inject": "false"}, "annotations": {"nudge.dev/inject": "true"}});
-        assert_eq!(names(opted_in, spec()), ["by-env-from"], "the agent brings what volumes have");
+        assert_eq!(
+            names(opted_in, spec()),
+            ["by-env", "by-env-from", "by-sub-path"],
+            "the agent brings what volumes have"
+        );
     }
 
     #[test]
     fn with_an_agent_what_only_variables_bring() {
         let mut spec = spec();
+        spec["initContainers"] = json!([]);
         let reads = |name: &str| json!({"name": name, "envFrom": [{"configMapRef": {"name": format!("of-{name}")}}]});
         spec["containers"] = json!([reads("app"), reads("web"), reads("nudge-agent")]);
         let mut proxy = reads("proxy");
@@ -184,14 +228,16 @@ mod tests {
             names(meta, spec.clone())
         };
         assert_eq!(of(json!({})), ["of-app", "of-proxy", "of-web"]);
-        assert_eq!(of(json!({"nudge.dev/notify": "SIGHUP"})), Vec::<String>::new());
+        assert_eq!(of(json!({"nudge.dev/notify": "SIGHUP"})), ["of-app", "of-proxy", "of-web"], "no signal changes it");
         assert_eq!(of(json!({"nudge.dev/notify.web": "none"})), ["of-app", "of-proxy"]);
         assert_eq!(of(json!({"nudge.dev/notify": "none"})), Vec::<String>::new());
         let some = json!({"nudge.dev/notify": "none", "nudge.dev/notify.web": "webhook"});
-        assert_eq!(of(some), Vec::<String>::new());
-        assert_eq!(of(json!({"nudge.dev/notify.app": "SIGUSR1"})), ["of-proxy", "of-web"]);
-        assert_eq!(of(json!({"nudge.dev/webhook.app": "http://localhost/"})), ["of-proxy", "of-web"]);
-        assert_eq!(of(json!({"nudge.dev/env.app": "LIVES", "nudge.dev/notify.web": "in-place"})), ["of-proxy"]);
+        assert_eq!(of(some), ["of-web"]);
+        for notified in
+            [json!({"nudge.dev/notify.app": "SIGUSR1"}), json!({"nudge.dev/webhook.app": "http://localhost/"})]
+        {
+            assert_eq!(of(notified), ["of-app", "of-proxy", "of-web"]);
+        }
     }
 
     #[test]
@@ -208,7 +254,9 @@ mod tests {
     fn with_an_agent_only_pods_that_ask_for_restarts() {
         for notify in ["SIGHUP", "webhook", "in-place", "none"] {
             let annotations = json!({"nudge.dev/inject": "true", "nudge.dev/notify": notify});
-            assert!(names(json!({"annotations": annotations}), spec()).is_empty(), "{notify}");
+            let fixed = names(json!({"annotations": annotations}), spec());
+            let expected: &[&str] = if notify == "none" { &[] } else { &["by-env", "by-env-from", "by-sub-path"] };
+            assert_eq!(fixed, expected, "{notify}");
         }
         let listed = json!({"nudge.dev/configs": "one, two"});
         assert_eq!(configs(&listed, json!({"containers": [{"name": "app"}]})), ["one", "two"]);

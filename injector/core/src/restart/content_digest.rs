@@ -13,7 +13,8 @@ use crate::rollout::version_to_publish;
 
 /// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
 /// that pods should run. For another config, it is the published content, unless workloads without an agent are
-/// ignored. Of a ConfigMap with `contents`, only the keys count that the pods read.
+/// ignored, or the content to publish, if an agent serves the pods, too. Of a ConfigMap with `contents`, only the keys
+/// count that the pods read.
 pub fn content_digest<'a>(
     uses: &ConfigUses,
     contents: &KnownContents,
@@ -29,15 +30,15 @@ pub fn content_digest<'a>(
             has_content = true;
             sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
         };
-        if uses.configs.contains(name) {
+        if uses.configs.contains(name) || uses.mounted.contains(name) {
             add(name, version_digests(config));
             continue;
         }
         if let Some(keys) = uses.config_maps.get(name) {
-            add(name, published_digests(config, PartKind::ConfigMap, keys, contents));
+            add(name, object_digests(config, uses, PartKind::ConfigMap, keys, contents));
         }
         if uses.secrets.contains(name) {
-            add(&format!("secret/{name}"), published_digests(config, PartKind::Secret, &ReadKeys::All, contents));
+            add(&format!("secret/{name}"), object_digests(config, uses, PartKind::Secret, &ReadKeys::All, contents));
         }
     }
     has_content.then(|| ContentDigest::from(&*hex(&sum.finish().as_ref()[..16])))
@@ -50,20 +51,23 @@ fn version_digests(config: &VersionedConfig) -> Option<Vec<String>> {
     Some(version.parts.iter().map(|part| part.digest.clone()).collect())
 }
 
-/// Returns the sealed digests of the content of this config's published object of this kind, or the digests of the named
-/// `keys`.
-fn published_digests(
+/// Returns the sealed digests of the content of this kind that pods start with, or the digests of the named `keys`: what
+/// is published, or what should be where an agent serves the pods, too.
+fn object_digests(
     config: &VersionedConfig,
+    uses: &ConfigUses,
     kind: PartKind,
     keys: &ReadKeys,
     contents: &KnownContents,
 ) -> Option<Vec<String>> {
-    let status = config.status.as_ref().filter(|_| config.spec.agentless_policy == AgentlessPolicy::Restart)?;
-    let held = match kind {
-        PartKind::ConfigMap => &status.published_version,
-        PartKind::Secret => &status.published_secret_version,
+    let status = config.status.as_ref()?;
+    let version = match kind {
+        _ if uses.has_live_agent => version_to_publish(status),
+        _ if config.spec.agentless_policy == AgentlessPolicy::Ignore => None,
+        PartKind::ConfigMap => status.published_version.as_deref(),
+        PartKind::Secret => status.published_secret_version.as_deref(),
     };
-    let version = status.version(held.as_deref()?)?;
+    let version = status.version(version?)?;
     if let ReadKeys::Named(keys) = keys
         && let Some(digests) = contents.named(version, keys)
     {

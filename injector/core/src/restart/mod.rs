@@ -17,6 +17,7 @@ mod pods_behind;
 mod probes;
 mod read_keys;
 mod restart_attempts;
+mod start_times;
 #[cfg(test)]
 #[path = "restart_tests.rs"]
 mod tests;
@@ -32,7 +33,10 @@ pub use holding_objects::HoldingObjects;
 pub use known_contents::KnownContents;
 pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};
 pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
-pub use pods_behind::{PodsBehind, add_unnotified_pods, count_pods_behind, has_rolling_update, judge_pods_behind};
+pub use pods_behind::{
+    LivePods, PodsBehind, add_live_pods_behind, count_pods_behind, has_rolling_update, judge_pods_behind,
+};
 pub use read_keys::ReadKeys;
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
+pub use start_times::{StartState, StartTimes, objects_with_version};
 pub use workload::{Hold, PodRestarts, ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{PartKind, Reason, RolloutStage, VersionedConfigStatus};
 
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
+use super::start_times::{StartState, StartTimes};
 use super::workload::{ReplicaCounts, TargetedWorkload};
 use crate::owners::{OwnerKind, WorkloadId};
 use crate::pods::PodState;
@@ -50,39 +51,81 @@ pub fn count_pods_behind(
     counts
 }
 
-/// Adds the pods whose agents run the version, but whose variables from a published ConfigMap are older: the restart
-/// was not possible, or has not reached them yet. `published` is when the ConfigMap was written, `since` when the stage
-/// began.
-pub fn add_unnotified_pods(
+/// The facts about pods whose agents take versions without a restart, for one config.
+#[derive(Clone, Debug)]
+pub struct LivePods<'a> {
+    /// The name of the config.
+    pub config: &'a str,
+    /// The version that pods should run.
+    pub version: &'a str,
+    /// The kinds of objects that bring the version.
+    pub objects: &'a [PartKind],
+    /// The times since which new pods start with the version.
+    pub start_times: StartTimes,
+    /// The workloads whose pods read nothing at their start that the move changes.
+    pub unaffected: &'a BTreeSet<WorkloadId>,
+    /// The time when the stage began.
+    pub since: Timestamp,
+}
+
+/// Adds the pods whose agents run the version, but whose containers read something at their start that is older: the
+/// restart was not possible, or has not reached them yet. Returns reports about those that no restart helps.
+pub fn add_live_pods_behind(
     counts: &mut BTreeMap<WorkloadId, usize>,
     workloads: &[TargetedWorkload],
     pods: &[Arc<PodState>],
-    published: Timestamp,
-    since: Timestamp,
-) {
-    for TargetedWorkload { workload, digest } in workloads.iter().filter(|targeted| targeted.workload.has_agent) {
-        let id = workload.id();
-        let is_counted = |pod: &&Arc<PodState>| pod.workload.as_ref() == Some(&id) && pod.was_ready() && pod.is_live();
-        let candidates = pods.iter().filter(is_counted);
-        let count = if workload.digest.as_ref() != Some(digest) {
-            // Times have whole seconds: a pod of the same second may have the older variables.
-            candidates.filter(|pod| pod.created <= Some(published.as_second())).count()
-        } else if workload.mark().is_some_and(|mark| mark.at >= since) {
-            // The workload's controller knows the number; times are not compared, because clocks differ.
-            candidates.count().min(workload.replicas.map_or(usize::MAX, ReplicaCounts::outdated))
-        } else {
-            0
-        };
-        if count > 0 {
-            counts.insert(id, count);
+    live: &LivePods<'_>,
+) -> Vec<ObjectReport> {
+    let by_id: BTreeMap<WorkloadId, &TargetedWorkload> =
+        workloads.iter().map(|targeted| (targeted.workload.id(), targeted)).collect();
+    let mut reports: Vec<ObjectReport> = Vec::new();
+    // The pods of workloads that were restarted in this stage, whose controllers know how many are outdated.
+    let mut restarted: BTreeMap<&WorkloadId, usize> = BTreeMap::new();
+    let is_counted = |pod: &&Arc<PodState>| !pod.is_by_restart() && pod.was_ready() && pod.is_live();
+    for pod in pods.iter().filter(is_counted) {
+        let is_affected = |id: &&WorkloadId| id.kind() != OwnerKind::Job && !live.unaffected.contains(*id);
+        let Some(id) = pod.workload.as_ref().filter(is_affected) else { continue };
+        let targeted = by_id.get(id);
+        let has_digest = targeted.is_some_and(|targeted| targeted.workload.digest.as_ref() == Some(&targeted.digest));
+        let is_restarted =
+            targeted.and_then(|targeted| targeted.workload.mark()).is_some_and(|mark| mark.at >= live.since);
+        match live.start_times.state_of(pod, live.config, live.objects) {
+            StartState::ObjectLacksVersion { container, kind } => {
+                *counts.entry(id.clone()).or_default() += 1;
+                if !reports.iter().any(|report| report.object.as_ref() == Some(id)) {
+                    let LivePods { config, version, .. } = live;
+                    let message = format!(
+                        "container {container} reads {kind} {config}, which does not hold version {version}; the conditions of config {config} \
+                         say why"
+                    );
+                    reports.push(ObjectReport::new(Reason::NotPublished, id, message));
+                }
+            }
+            // Times are not compared, because clocks differ.
+            _ if has_digest && is_restarted && takes_by_restart(pod, live) => *restarted.entry(id).or_default() += 1,
+            // The same content needs no restart.
+            StartState::Older { .. } if !has_digest => *counts.entry(id.clone()).or_default() += 1,
+            StartState::Older { .. } | StartState::Present => {}
         }
     }
+    for (id, pods) in restarted {
+        let replicas = by_id.get(id).and_then(|targeted| targeted.workload.replicas);
+        let count = pods.min(replicas.map_or(usize::MAX, ReplicaCounts::outdated));
+        if count > 0 {
+            *counts.entry(id.clone()).or_default() += count;
+        }
+    }
+    reports
+}
+
+fn takes_by_restart(pod: &PodState, live: &LivePods<'_>) -> bool {
+    pod.reads.fixed_reads(live.config, |kind| live.objects.contains(&kind)).next().is_some()
 }
 
 /// The situation after all restarts that are possible.
 #[derive(Clone, Debug)]
 pub struct PodsBehind<'a> {
-    /// The numbers of pods by workload, from [`count_pods_behind`] and [`add_unnotified_pods`].
+    /// The numbers of pods by workload, from [`count_pods_behind`] and [`add_live_pods_behind`].
     pub counts: &'a BTreeMap<WorkloadId, usize>,
     /// The version that the pods should run.
     pub version: &'a str,
@@ -138,7 +181,7 @@ mod tests {
 
     use super::super::workload::Workload;
     use super::*;
-    use crate::pods::{PodPhase, Readiness, Removal, Report, ReportState, UpdateMode};
+    use crate::pods::{PodPhase, Readiness, Removal, Report, ReportState, UpdateMode, pod_state};
 
     fn status(stage: &str) -> VersionedConfigStatus {
         let version = |name: &str, digest: &str| {
@@ -196,28 +239,48 @@ mod tests {
         assert_eq!(found("Restarting", &others), []);
     }
 
-    #[test]
-    fn pods_with_older_variables_are_behind_whatever_their_agent_says() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let made = |created| PodState {
+    /// A Ready pod of `Deployment/web` that was created at this second, and reads the ConfigMap by variables.
+    fn reader(created: i64) -> PodState {
+        let agent = json!({"name": "nudge-agent", "env": [{"name": "NUDGE_CONFIGS", "value": "shop"}]});
+        let app = json!({"name": "app", "envFrom": [{"configMapRef": {"name": "shop"}}]});
+        let object = json!({"metadata": {"name": "web", "uid": "u"}, "spec": {"containers": [agent, app]}});
+        let read = pod_state(&serde_json::from_value(object).unwrap()).unwrap();
+        PodState {
             update_mode: UpdateMode::Live,
             created: Some(created),
+            reads: read.reads,
             ..pod("Deployment/web", Some("2"))
+        }
+    }
+
+    fn found_live(workloads: &[Workload], pods: &[Arc<PodState>], published: &str) -> (usize, Vec<ObjectReport>) {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let status: VersionedConfigStatus =
+            serde_json::from_value(json!({"publishedVersion": published, "publishTime": "1970-01-01T00:01:40Z"}))
+                .unwrap();
+        let live = LivePods {
+            config: "shop",
+            version: "2",
+            objects: &[PartKind::ConfigMap],
+            start_times: StartTimes::of(&status, "2"),
+            unaffected: &["Deployment/unaffected".into()].into(),
+            since: at(100),
         };
-        let never_ready = PodState { readiness: Readiness::Never, ..made(10) };
-        let pods = [made(10), made(100), made(101), never_ready].map(Arc::new);
-        let found = |workload: Workload| {
-            let mut found = BTreeMap::new();
-            add_unnotified_pods(
-                &mut found,
-                &[TargetedWorkload { workload, digest: "new".into() }],
-                &pods,
-                at(100),
-                at(100),
-            );
-            found.into_values().next().unwrap_or(0)
-        };
-        let web = Workload { has_agent: true, ..super::super::tests::workload("web") };
+        let workloads: Vec<_> = workloads
+            .iter()
+            .map(|workload| TargetedWorkload { workload: workload.clone(), digest: "new".into() })
+            .collect();
+        let mut counts = BTreeMap::new();
+        let reports = add_live_pods_behind(&mut counts, &workloads, pods, &live);
+        (counts.into_values().sum(), reports)
+    }
+
+    #[test]
+    fn pods_with_older_variables_are_behind_whatever_their_agent_says() {
+        let never_ready = PodState { readiness: Readiness::Never, ..reader(10) };
+        let pods = [reader(10), reader(100), reader(101), never_ready].map(Arc::new);
+        let found = |workload: Workload| found_live(&[workload], &pods, "2").0;
+        let web = super::super::tests::workload("web");
         assert_eq!(found(web.clone()), 2, "no right to restart it");
         let has = |digest: &str, second| {
             let last_mark = Some(super::super::tests::mark(second, digest));
@@ -229,7 +292,21 @@ mod tests {
         let [paused, partition, done] =
             [0, 2, 3].map(|updated| Workload { replicas: replicas(updated), ..has("new", 101) });
         assert_eq!([found(paused), found(partition), found(done)], [3, 1, 0]);
-        assert_eq!(found(Workload { has_agent: false, ..web }), 0);
+        assert_eq!(found_live(&[], &pods, "2").0, 2, "nobody knows how to restart it");
+        let unaffected = PodState { workload: Some("Deployment/unaffected".into()), ..reader(10) };
+        assert_eq!(found_live(&[], &[Arc::new(unaffected)], "2").0, 0, "it reads keys that stay the same");
+        let plain = [PodState { reads: crate::injection::PodReads::default(), ..reader(10) }].map(Arc::new);
+        assert_eq!(found_live(&[web], &plain, "2").0, 0, "nothing is read at the start");
+    }
+
+    #[test]
+    fn readers_of_an_object_without_the_version_are_behind_and_no_restart_helps() {
+        let pods = [reader(10), reader(500)].map(Arc::new);
+        let (count, reports) = found_live(&[super::super::tests::workload("web")], &pods, "1");
+        assert_eq!((count, reports.len(), reports[0].why.reason), (2, 1, Reason::NotPublished));
+        assert!(
+            reports[0].why.message.starts_with("container app reads ConfigMap shop, which does not hold version 2")
+        );
     }
 
     fn judged(id: &str, report: Option<Reason>, is_return: bool, now: i64) -> (Restarts, Vec<ObjectReport>) {

@@ -40,6 +40,8 @@ pub struct RestartAttempts {
     forgotten_at: Option<Timestamp>,
     /// The contents of parts that were read.
     pub contents: KnownContents,
+    /// The workloads whose pods read nothing at their start that the move changes.
+    pub unaffected: BTreeSet<WorkloadId>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

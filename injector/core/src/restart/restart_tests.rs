@@ -20,7 +20,6 @@ pub(super) fn workload(name: &str) -> Workload {
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
         uses: ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..ConfigUses::default() },
-        has_agent: false,
         digest: None,
         last_mark: None,
         owner: None,

@@ -15,8 +15,6 @@ use super::annotations::{
 use super::config_uses::{ConfigUses, restart_uses};
 use super::object_report::ObjectReport;
 use super::probes::{is_unprobed, long_running_containers};
-use crate::injection;
-use crate::injection::is_updated_by_rollout;
 use crate::owners::{WorkloadId, WorkloadKind, controlling_owner};
 
 /// The progress of a workload's own rollout.
@@ -128,8 +126,6 @@ pub struct Workload {
     pub uid: String,
     /// The configs that require restarts of the workload's pods.
     pub uses: ConfigUses,
-    /// Whether the pods have an agent that takes versions without a restart: their reports say nothing about variables.
-    pub has_agent: bool,
     /// The digest of the content that its pods started with.
     pub digest: Option<ContentDigest>,
     /// The mark of the last restart by Nudge.
@@ -228,8 +224,7 @@ impl Workload {
             kind,
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
-            template: if uses == ConfigUses::default() { "".into() } else { fingerprint(template) },
-            has_agent: injection::opts_in(pod_meta) && !is_updated_by_rollout(pod_meta),
+            template: if uses.names().is_empty() { "".into() } else { fingerprint(template) },
             digest: annotation(pod_meta, DIGEST_ANNOTATION).map(ContentDigest::from),
             last_mark: annotation(meta, MARK_ANNOTATION).and_then(RestartMark::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),

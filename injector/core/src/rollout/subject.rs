@@ -7,6 +7,7 @@ use nudge_api::{Explanation, Reason};
 use ring::digest::{SHA256, digest};
 
 use crate::identity::Identity;
+use crate::injection::Uptake;
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, PodState, Removal, ReportState};
 
@@ -45,6 +46,34 @@ pub struct Subject {
     pub failure: Option<Explanation>,
     /// Whether a container was notified of the version that the pod serves, and has not shown in time that it took it.
     pub is_unverified: bool,
+    /// What shows that the pod's containers have taken a version.
+    pub confirmation: Confirmation,
+}
+
+/// What shows that the containers of a pod have taken a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confirmation {
+    /// A container was notified.
+    Notification,
+    /// Files were swapped, which a container watches, and no container is notified.
+    SwappedFiles,
+    /// Something else, such as a restart, or nothing that is known.
+    #[default]
+    Unknown,
+}
+
+impl Confirmation {
+    fn of(pod: &PodState, config: &str) -> Self {
+        let mut confirmation = Self::Unknown;
+        for container in pod.reads.uptakes_of(config, |_| true) {
+            match container.uptake {
+                Uptake::Notified(_) => return Self::Notification,
+                Uptake::WatchesFiles => confirmation = Self::SwappedFiles,
+                Uptake::Restart(_) | Uptake::Asks | Uptake::Itself => {}
+            }
+        }
+        confirmation
+    }
 }
 
 impl Deref for Subject {
@@ -72,6 +101,7 @@ impl Subject {
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             failure: pod.failure(config),
             is_unverified: state.as_ref().and_then(ReportState::explanation).is_some_and(is_unverified),
+            confirmation: Confirmation::of(&pod, config),
             pod,
         })
     }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use nudge_api::Watch;
 
-use super::Subject;
+use super::{Confirmation, Subject};
 use crate::pods::SlowestProbe;
 
 /// The maximum time in seconds that a step is watched because of a probe. The first step has no such limit.
@@ -18,7 +18,14 @@ pub(super) fn step_watch<'a>(
 ) -> Watch {
     let mut slowest: Option<&SlowestProbe> = None;
     let mut unprobed: Option<&Subject> = None;
+    let mut watching: Option<&Subject> = None;
+    let mut is_notified = false;
     for pod in pods {
+        match pod.confirmation {
+            Confirmation::Notification => is_notified = true,
+            Confirmation::SwappedFiles => watching = watching.or(Some(pod)),
+            Confirmation::Unknown => {}
+        }
         match &pod.probes.slowest {
             None => unprobed = unprobed.or(Some(pod)),
             Some(probe) => {
@@ -35,12 +42,16 @@ pub(super) fn step_watch<'a>(
     }
     let slowest = slowest.map(|probe| (probe.seconds(), probe.to_string()));
     let max_seconds = if is_first_step { u32::MAX } else { MAX_WATCH_SECONDS.max(min_ready_seconds) };
-    let weak = match &slowest {
+    let files = watching.filter(|_| !is_notified).map(|pod| {
+        format!("pod {} watches its files, and nothing shows that it has read them; set nudge.dev/notify", pod.name)
+    });
+    let probes = match &slowest {
         Some((seconds, probe)) if *seconds > max_seconds => {
             Some(format!("{probe} to notice a change, which is {seconds} s"))
         }
         _ => unprobed.map(|pod| format!("pod {} has no readiness or liveness probe", pod.name)),
     };
+    let weak = [probes, files].into_iter().flatten().reduce(|first, second| format!("{first}; {second}"));
     match slowest {
         Some((seconds, probe)) if seconds > min_ready_seconds => {
             Watch { seconds: seconds.min(max_seconds), reason: format!("{probe} to notice a change"), weak }

@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
     Analysis, AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConditionType, DirectReaders, EvidenceStatus,
-    HarmedPod, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts, Pods, Reason, Release, ReleaseOutcome,
-    ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage, SelectorThreshold, StepSelector,
-    TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped, condition,
+    HarmedPod, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Pods, Reason, Release,
+    ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage, SelectorThreshold,
+    StepSelector, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped,
+    condition,
 };
 
 use super::inventory::take_inventory;
@@ -151,7 +152,8 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
         .map(|at| SelectorThreshold { selector: selector(at), threshold: u64::MAX })
         .collect();
     let [total, on_target, ready, failed] = [u32::MAX; 4];
-    status.pods = PodCounts { total, on_target, ready, failed, summary: format!("{total}/{total}") };
+    let left_alone = vec!["x".repeat(256); MAX_LEFT_ALONE];
+    status.pods = PodCounts { total, on_target, ready, failed, summary: format!("{total}/{total}"), left_alone };
     let rollout = &mut status.rollout;
     (rollout.step, rollout.stage, rollout.step_name) = (32, Some(RolloutStage::Restarting), Some("n".repeat(32)));
     rollout.withheld = Some(WithheldStatus { reason: Reason::AwaitingApproval, until_time: Some(now()) });

@@ -305,7 +305,7 @@ fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> 
         let reads = reading(workload, name, owned);
         let (effect, reason) = match workload.foreseen_report() {
             _ if !workload.uses.takes(name, owned) => return None,
-            _ if !workload.uses.takes(name, published) => {
+            _ if !workload.uses.has_live_agent && !workload.uses.takes(name, published) => {
                 (Effect::Untouched, format!("{reads}, and spec.agentlessPolicy is Ignore"))
             }
             _ if is_unaffected(workload, name, published, changed) => {
@@ -337,7 +337,7 @@ fn reading(workload: &Workload, config: &str, owned: HoldingObjects) -> String {
     let map = (owned.config_map && workload.uses.config_maps.contains_key(config)).then_some(PartKind::ConfigMap);
     let secret = (owned.secret && workload.uses.secrets.contains(config)).then_some(PartKind::Secret);
     let objects: Vec<String> = map.into_iter().chain(secret).map(|kind| object_name(kind, config)).collect();
-    let agent = if workload.has_agent { "" } else { " without an agent" };
+    let agent = if workload.uses.has_live_agent { "" } else { " without an agent" };
     format!("its pods read {}{agent}", objects.join(" and "))
 }
 

@@ -10,8 +10,8 @@ use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodPhase, PodState, ProbeTimes, Readiness, Removal, RestartSums};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Cause, Continuation, Evidence, Neighbours, Now, Observation, PublishAttempt, Restarts, Return, Rollout, SteadyTime,
-    Subject, Withheld, next, version_to_publish,
+    Cause, Confirmation, Continuation, Evidence, Neighbours, Now, Observation, PublishAttempt, Restarts, Return,
+    Rollout, SteadyTime, Subject, Withheld, next, version_to_publish,
 };
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
@@ -304,6 +304,7 @@ fn subject(seen: &SeenPod, view: &View, probes: &ProbeTimes) -> Subject {
         failure: None,
         is_unchanged: false,
         is_unverified: false,
+        confirmation: Confirmation::default(),
     }
 }
 

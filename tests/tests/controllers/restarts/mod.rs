@@ -5,6 +5,7 @@ mod by_restart;
 mod progress;
 mod published_secret;
 mod read_keys;
+mod with_live_agent;
 mod write_back;
 
 use std::time::Duration;

@@ -121,7 +121,7 @@ async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<
 }
 
 /// Runs pods and stands for their agents, which have what is assigned to them at once.
-fn kubelet_with_agents(space: &TestNamespace) -> Kubelet {
+pub(super) fn kubelet_with_agents(space: &TestNamespace) -> Kubelet {
     let space = space.clone();
     Kubelet(tokio::spawn(async move {
         let (mut turns, mut said) = (tokio::time::interval(Duration::from_millis(100)), HashMap::new());
@@ -149,49 +149,5 @@ async fn report_version(space: &TestNamespace, pod: &Pod, version: &str) -> Resu
     conditions.as_array_mut().context("conditions")?.push(condition);
     let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
     space.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -> Result<()> {
-    let Some((installation, _)) = installation().await? else { return Ok(()) };
-    let space = shop(installation, "variables", json!({})).await?;
-    // Nobody notifies `web`; `asks` asks the agent when it is notified, and `alone` is to be left alone.
-    let with_agent = |app: &str, notify: Option<&str>| {
-        let mut template = template(app);
-        template["metadata"]["labels"]["nudge.dev/agent"] = "0.1.0".into();
-        template["metadata"]["annotations"] = json!({"nudge.dev/inject": "true"});
-        if let Some(notify) = notify {
-            template["metadata"]["annotations"]["nudge.dev/notify"] = notify.into();
-        }
-        let agent =
-            json!({"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "shop"}]});
-        template["spec"]["containers"].as_array_mut().into_iter().for_each(|all| all.push(agent.clone()));
-        template
-    };
-    for (name, notify) in [("web", None), ("asks", Some("SIGHUP")), ("alone", Some("none"))] {
-        deployment(&space, name, json!({"template": with_agent(name, notify)})).await?;
-    }
-    let _kubelet = kubelet_with_agents(&space);
-    wait_until_available(&space, &["web", "asks", "alone"]).await?;
-    // Their agents have version 2, and their processes do not.
-    create_and_request(&space, "2").await?;
-    wait_for_status(&space, "held until Deployment/web can be restarted", |status| {
-        let held =
-            |it: &&Condition| it.reason == "NotRestarted" && it.message.contains("bind ClusterRole nudge-restart");
-        status.conditions.iter().any(|condition| condition.type_ == "Stalled" && held(&condition))
-    })
-    .await?;
-    bind(&space, "nudge-restart").await?;
-    let status = wait_until_current(&space, "2").await?;
-    ensure!(restarted_condition(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
-    let restarted = digest(&space, "web").await?.context("web was not restarted")?;
-    for name in ["asks", "alone"] {
-        ensure!(digest(&space, name).await?.is_none(), "{name} was restarted");
-    }
-    let pods = space.api::<Pod>().list(&ListParams::default().labels("app=web")).await?.items;
-    let old = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    let old = old.filter(|pod| pod.annotations().get(DIGEST) != Some(&restarted)).count();
-    ensure!(old == 0, "current while {old} pods have the values from before");
     Ok(())
 }

@@ -30,6 +30,7 @@ pub(crate) mod rollback;
 pub(crate) mod rollout;
 pub(crate) mod secrets;
 pub(crate) mod starving;
+pub(crate) mod taken;
 pub(crate) mod takeover;
 pub(crate) mod tour;
 pub(crate) mod users;

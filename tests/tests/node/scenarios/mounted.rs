@@ -24,15 +24,15 @@ pub(super) const SERVER: u32 = 29;
 /// Says what it reads, at its start and when it is notified.
 const APP: &str = r#"
     says() {
-        echo "has $(cat /etc/app/mode), $(cut -d- -f1 /keys/pin), $(cat /etc/parts/conf.d/extra), $(cat /etc/part), \
+        echo "has $(cat /etc/app/mode), $(cut -d- -f1 /keys/pin), $(cat /etc/parts/conf.d/extra), \
 $(stat -Lc %a /keys/pin), $(readlink /etc/app/mode), $(ls -d /etc/app/cache)"
     }
     trap says HUP; trap 'exit 0' TERM; says
     while :; do sleep 0.1; done"#;
 
-/// What it says with this version's values. A file that is mounted by `subPath` never changes.
+/// What it says with this version's values.
 fn line(mode: &str, pin: &str, extra: &str) -> String {
-    format!("has {mode}, {pin}, {extra}, one, 400, ..data/mode, /etc/app/cache")
+    format!("has {mode}, {pin}, {extra}, 400, ..data/mode, /etc/app/cache")
 }
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
@@ -131,7 +131,6 @@ fn template(home: &ScenarioNamespace<'_>) -> Value {
         {"name": "cache", "mountPath": "/etc/app/cache"},
         {"name": "keys", "mountPath": "/keys"},
         {"name": "parts", "mountPath": "/etc/parts"},
-        {"name": "conf", "mountPath": "/etc/part", "subPath": "mode"},
     ]);
     let mut template = opted_in("mounted", &app, &[("configs", "mounted"), ("notify", "SIGHUP")]);
     let items = json!([{"key": "extra", "path": "conf.d/extra"}]);

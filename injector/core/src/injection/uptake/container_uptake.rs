@@ -96,12 +96,43 @@ impl PodReads {
     }
 }
 
+impl PodReads {
+    /// Returns what containers read of this config that only a new pod brings.
+    pub fn fixed_reads<'a>(
+        &'a self,
+        config: &str,
+        owns: impl Fn(PartKind) -> bool,
+    ) -> impl Iterator<Item = (&'a str, ReadPath)> {
+        let of_config = self.containers().iter().filter(move |reads| reads.config.as_str() == config);
+        of_config.flat_map(move |reads| {
+            let is_by_reads = matches!(reads.uptake(&owns), Some(Uptake::Restart(RestartCause::Reads(_))));
+            let paths = reads.owned_paths(&owns).filter(|path| reads.needs_new_pod(*path) && is_by_reads);
+            paths.map(|path| (&*reads.container, path)).collect::<Vec<_>>()
+        })
+    }
+}
+
 impl ContainerReads {
+    /// Returns the ways to read that are about the config: `owns` says whether an object of this kind belongs to it.
+    fn owned_paths(&self, owns: impl Fn(PartKind) -> bool) -> impl Iterator<Item = ReadPath> + Clone {
+        let is_owned = |path: &ReadPath| path.object().is_none_or(&owns);
+        self.paths.iter().copied().filter(is_owned).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Returns whether the container is started again in place for each version.
+    fn is_in_place(&self) -> bool {
+        self.way == Some(UpdateWay::Agent(Notify::InPlace))
+    }
+
+    /// Returns whether only a new pod brings what is read in this way. A restart in place brings what the agent keeps.
+    fn needs_new_pod(&self, path: ReadPath) -> bool {
+        path.is_fixed() && !(self.is_in_place() && path.is_kept())
+    }
+
     /// Returns how the container takes a version; `None` if it does not get the config. `owns` says whether an object of
     /// this kind belongs to the config.
     fn uptake(&self, owns: impl Fn(PartKind) -> bool) -> Option<Uptake> {
-        let is_owned = |path: &ReadPath| path.object().is_none_or(&owns);
-        let mut paths = self.paths.iter().copied().filter(is_owned);
+        let mut paths = self.owned_paths(owns);
         if !self.has_endpoint && paths.clone().next().is_none() {
             return None;
         }
@@ -110,12 +141,10 @@ impl ContainerReads {
             Some(UpdateWay::Rollout) => return Some(Uptake::Restart(RestartCause::Annotation)),
             _ => {}
         }
-        let is_in_place = self.way == Some(UpdateWay::Agent(Notify::InPlace));
-        let needs_new_pod = |path: &ReadPath| path.is_fixed() && !(is_in_place && path.is_kept());
-        if let Some(path) = paths.clone().find(needs_new_pod) {
+        if let Some(path) = paths.clone().find(|path| self.needs_new_pod(*path)) {
             return Some(Uptake::Restart(RestartCause::Reads(path)));
         }
-        let is_running = self.has_endpoint || is_in_place;
+        let is_running = self.has_endpoint || self.is_in_place();
         match self.way {
             // A container that has ended takes nothing: the one that runs and mounts the same volume does.
             _ if !is_running => None,

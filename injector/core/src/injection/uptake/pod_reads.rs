@@ -118,7 +118,11 @@ impl PodReads {
     /// in, as far as that shows.
     pub fn of(meta: &ObjectMeta, spec: &PodSpec) -> Self {
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-        let Some(agent) = containers.clone().find(|container| container.name == names::AGENT_CONTAINER) else {
+        let has_configs = |container: &&Container| {
+            container.env.iter().flatten().any(|variable| variable.name == names::env::CONFIGS)
+        };
+        let mut agents = containers.filter(|container| container.name == names::AGENT_CONTAINER);
+        let Some(agent) = agents.find(has_configs) else {
             return Self::of_template(meta, spec);
         };
         let setting = |name: &str| {

@@ -137,7 +137,7 @@ fn what_only_init_containers_mount_takes_a_restart() {
     };
     let rendered = "render shop: a restart, because it reads files that only init containers mount";
     assert_eq!(of(json!({"notify": "SIGHUP"}), renders("start"), &["work"]), [rendered, "app shop: SIGHUP"]);
-    // The container that runs mounts the volume, too, and is told.
+    // The container that runs mounts the volume, too, and is notified.
     assert_eq!(of(json!({"notify": "SIGHUP"}), renders("shop"), &["shop"]), ["app shop: SIGHUP"]);
     assert_eq!(of(json!({"notify": "in-place"}), renders("start"), &["work"])[0], "render shop: a restart in place");
     let alone = of(json!({"notify": "SIGHUP", "notify.render": "none"}), renders("start"), &["shop"]);

@@ -39,8 +39,9 @@ use serde_json::json;
 use self::invariant::check;
 use super::assignment::version_of_place;
 use super::{
-    Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt, PublishFailure, Restarts,
-    Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release, version_to_publish,
+    Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt,
+    PublishFailure, Restarts, Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release,
+    version_to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::hub_health::HubAway;
@@ -288,6 +289,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         in_contact: true,
         failure: None,
         is_unverified: false,
+        confirmation: Confirmation::default(),
     }
 }
 
@@ -442,6 +444,26 @@ fn a_slow_probe_is_waited_for_at_the_first_step_only_and_weak_evidence_is_shown(
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.pods.iter_mut().for_each(|pod| pod.probes.slowest = None);
     assert_eq!(watch(&mut rollout), (10, true), "no probe at all");
+}
+
+#[test]
+fn swapped_files_alone_are_weak_evidence_and_are_judged_as_any_other() {
+    use Confirmation::{Notification, SwappedFiles, Unknown};
+    let weak = |confirmations: [Confirmation; 2]| {
+        let mut rollout = TestRollout::new(&[("web", 8)]);
+        rollout
+            .pods
+            .iter_mut()
+            .zip(confirmations.into_iter().cycle())
+            .for_each(|(pod, of_pod)| pod.confirmation = of_pod);
+        rollout.rest("2");
+        assert_eq!(rollout.assigned("2"), 1);
+        rollout.status.rollout.watch.clone().and_then(|watch| watch.weak)
+    };
+    let text = weak([SwappedFiles, SwappedFiles]).unwrap();
+    assert!(text.contains("watches its files, and nothing shows that it has read them"), "{text}");
+    assert_eq!(weak([Unknown, Unknown]), None);
+    assert_eq!(weak([Notification, Notification]), None);
 }
 
 #[test]

@@ -67,6 +67,9 @@ impl Report {
         let counts = &self.counts;
         let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };
         lines.push(("Pods", format!("{summary} on target, {} failed", counts.failed)));
+        if !counts.left_alone.is_empty() {
+            lines.push(("Left out", format!("{} (notify: none)", counts.left_alone.join(", "))));
+        }
         if !self.agents.is_empty() {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
