@@ -60,8 +60,8 @@ pub const IMPORTING: &str = "nudge.dev/importing";
 pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was requested.
 pub const SYNC: &str = "nudge.dev/sync";
-/// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose Secret
-/// has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted if nobody uses
+/// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose secret
+/// in Vault has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted if nobody uses
 /// them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as

@@ -16,7 +16,7 @@ use super::{Reason, SourceFrom};
     namespaced,
     shortname = "csrc",
     category = "nudge",
-    doc = "ConfigSource makes versions of a config from the content of a ConfigMap or Secret, a git repository, an OCI artifact or Vault, each time that the content changes.",
+    doc = "ConfigSource makes versions of a config from the content of a git repository, an OCI artifact or Vault, each time that the content changes.",
     status = "ConfigSourceStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -40,7 +40,7 @@ pub struct ConfigSourceSpec {
     pub from: SourceFrom,
 
     /// Time between two reads of git, a registry or Vault, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth
-    /// is added by chance. A ConfigMap or Secret is watched instead.
+    /// is added by chance.
     #[serde(default = "default_period")]
     #[schemars(range(min = 10, max = 86400))]
     pub period_seconds: u32,
@@ -83,9 +83,8 @@ pub struct ConfigSourceSpec {
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// Number of seconds for which older Secret versions made by sources are kept after the Secret of this source is
-    /// gone, from 0 to 31536000. Defaults to
-    /// 86400. The last one stays.
+    /// Number of seconds for which older Secret versions made by sources are kept after the secret in Vault is gone,
+    /// from 0 to 31536000. Defaults to 86400. The last one stays.
     #[serde(default = "default_secret_retention")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub secret_retention_seconds: u32,
@@ -184,22 +183,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{PartKind, SourcePlace};
+    use crate::SourcePlace;
 
     #[test]
-    fn a_source_needs_an_object_and_nothing_else() {
+    fn a_source_needs_a_place_and_nothing_else() {
         let source: ConfigSource = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
-            "spec": {"from": {"configMap": {"name": "shop-live"}}}
+            "spec": {"from": {"git": {"url": "https://git.example.com/shop"}}}
         }))
         .unwrap();
         assert_eq!((source.config(), source.spec.activate), ("shop", Activate::Automatic));
         assert_eq!((source.spec.debounce_seconds, source.spec.min_period_seconds), (2, 60));
         assert_eq!(source.spec.secret_retention_seconds, 86_400);
         assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
-        assert_eq!(
-            (source.spec.from.place(), source.spec.period_seconds),
-            (Some(SourcePlace::Object(PartKind::ConfigMap, "shop-live")), 60)
-        );
+        assert!(matches!(source.spec.from.place(), Some(SourcePlace::Git(_))) && source.spec.period_seconds == 60);
     }
 }

@@ -14,11 +14,11 @@ const MAX_BYTES: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// Git, OCI, Vault, ConfigMap or Secret.
+    /// Git, OCI or Vault.
     pub kind: OriginKind,
-    /// The URL without credentials, or the name of the object.
+    /// The URL without credentials.
     pub url: Text<512>,
-    /// The commit, the digest of the manifest, the version of the secret, or the resourceVersion of the object.
+    /// The commit, the digest of the manifest, or the version of the secret.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub revision: Text<128>,
     /// The folder or file.
@@ -42,10 +42,6 @@ pub enum OriginKind {
     Oci,
     /// A secret of Vault or OpenBao.
     Vault,
-    /// A ConfigMap.
-    ConfigMap,
-    /// A Secret.
-    Secret,
 }
 
 impl OriginKind {
@@ -55,8 +51,6 @@ impl OriginKind {
             Self::Git => "Git",
             Self::Oci => "OCI",
             Self::Vault => "Vault",
-            Self::ConfigMap => "ConfigMap",
-            Self::Secret => "Secret",
         }
     }
 }

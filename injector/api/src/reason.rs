@@ -195,7 +195,7 @@ reasons! {
     NotCounted Controller true "Approvals of the version can't be counted."
     // Sources.
     Fetched Source false "The content of the source was read."
-    SourceGone Source true "The object of the source does not exist; the last version stays."
+    SourceGone Source true "The secret of the source does not exist in Vault; the last version stays."
     FetchFailed Source true "The server of the source did not give its content; the last version stays."
     SourceRefused Source true "The object of the source can't become a version."
     OverLimit Source true "There are more sources, or more content in them, than Nudge handles in a namespace or in all."

@@ -1,5 +1,4 @@
-//! The place of the content of a `ConfigSource`: a ConfigMap, a Secret, a git repository, an OCI artifact, or a secret
-//! of Vault.
+//! The place of the content of a `ConfigSource`: a git repository, an OCI artifact, or a secret of Vault.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,12 +9,6 @@ use super::PartKind;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceFrom {
-    /// ConfigMap of the namespace. It is watched.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<SourceObject>,
-    /// Secret of the namespace. It is watched, and becomes Secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<SourceObject>,
     /// Files of a git repository. They become ConfigMaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitSource>,
@@ -30,8 +23,6 @@ pub struct SourceFrom {
 /// The place that a source names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePlace<'a> {
-    /// The kind and the name of an object of the namespace.
-    Object(PartKind, &'a str),
     /// Files of a git repository.
     Git(&'a GitSource),
     /// Files of an OCI artifact or image.
@@ -43,10 +34,8 @@ pub enum SourcePlace<'a> {
 impl SourceFrom {
     /// Returns the place that is named; `None` unless it is exactly one.
     pub fn place(&self) -> Option<SourcePlace<'_>> {
-        let Self { config_map, secret, git, oci, vault } = self;
+        let Self { git, oci, vault } = self;
         let mut places = [
-            config_map.as_ref().map(|map| SourcePlace::Object(PartKind::ConfigMap, &map.name)),
-            secret.as_ref().map(|secret| SourcePlace::Object(PartKind::Secret, &secret.name)),
             git.as_ref().map(SourcePlace::Git),
             oci.as_ref().map(SourcePlace::Oci),
             vault.as_ref().map(SourcePlace::Vault),
@@ -61,7 +50,6 @@ impl<'a> SourcePlace<'a> {
     /// Returns the kind of the objects that the content becomes.
     pub fn part_kind(self) -> PartKind {
         match self {
-            Self::Object(kind, _) => kind,
             Self::Git(_) | Self::Oci(_) => PartKind::ConfigMap,
             Self::Vault(_) => PartKind::Secret,
         }
@@ -72,7 +60,7 @@ impl<'a> SourcePlace<'a> {
         let secret = match self {
             Self::Git(git) => git.secret_ref.as_ref(),
             Self::Oci(oci) => oci.secret_ref.as_ref(),
-            Self::Object(..) | Self::Vault(_) => None,
+            Self::Vault(_) => None,
         };
         secret.map(|secret| secret.name.as_str())
     }
@@ -272,15 +260,13 @@ mod tests {
     #[test]
     fn a_source_has_one_origin_and_no_other() {
         let from = |value| serde_json::from_value::<SourceFrom>(value).unwrap();
-        let one = json!({"name": "a"});
-        assert_eq!(from(json!({"secret": one})).place(), Some(SourcePlace::Object(PartKind::Secret, "a")));
-        assert_eq!(from(json!({"secret": one, "configMap": one})).place(), None);
         assert_eq!(from(json!({})).place(), None);
         let git = json!({"url": "https://git.example.com/shop", "secretRef": {"name": "deploy-key"}});
         let source = from(json!({"git": git}));
         let place = source.place().unwrap();
         assert_eq!((place.part_kind(), place.credentials()), (PartKind::ConfigMap, Some("deploy-key")));
-        assert_eq!(from(json!({"git": git, "secret": one})).place(), None);
+        let oci = json!({"url": "oci://registry.example.com/shop"});
+        assert_eq!(from(json!({"git": git, "oci": oci})).place(), None);
     }
 
     #[test]

@@ -238,7 +238,7 @@ mod tests {
         let part = |name: &str, note: &Option<String>| {
             let mut source: ConfigSource = serde_json::from_value(serde_json::json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name},
-                "spec": {"from": {"configMap": {"name": "live"}}},
+                "spec": {"from": {"git": {"url": "https://git.example.com/shop"}}},
             }))
             .unwrap();
             source.metadata.annotations = note.clone().map(|note| [(labels::SET_BY.to_owned(), note)].into());

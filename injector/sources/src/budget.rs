@@ -10,18 +10,13 @@ const POD_MIB: u32 = 4096;
 const PROCESS_MIB: u32 = 256;
 /// The memory for drafts that are not sealed yet, in MiB.
 const DRAFTS_MIB: u32 = 256;
-/// The memory for reading objects, in MiB.
-const READS_MIB: u32 = 128;
-/// The memory for reading one object, in MiB: the body, its text, and the object. In the text, a byte of content takes
-/// at most six bytes (RFC 8259, section 7).
-pub(crate) const READ_MIB: u32 = 16;
 /// The memory for copies of content that is validated or written, in MiB.
 const COPIES_MIB: u32 = 128;
 /// The number of copies of content that is validated or written: the object, the body of the request, and the bytes of
 /// the body that the connection has not sent yet.
 const COPIES: usize = 8;
 /// The memory for running fetches and their programs, in MiB.
-const FETCHES_MIB: u32 = POD_MIB - PROCESS_MIB - DRAFTS_MIB - READS_MIB - COPIES_MIB;
+const FETCHES_MIB: u32 = POD_MIB - PROCESS_MIB - DRAFTS_MIB - COPIES_MIB;
 /// The number of shares of the budget. A namespace gets one share.
 const NAMESPACE_SHARES: u32 = 4;
 /// The maximum number of sources of all namespaces.
@@ -47,8 +42,6 @@ pub struct Budget {
     pub(crate) fetches: Turns,
     /// The memory for drafts that are not sealed, in KiB.
     drafts: Turns,
-    /// The memory for objects that are read, in MiB.
-    pub(crate) reads: Turns,
     /// The memory for copies of content, in KiB.
     copies: Turns,
     /// The sources that have a task.
@@ -63,7 +56,6 @@ impl Default for Budget {
         Self {
             fetches: share(FETCHES_MIB),
             drafts: share(DRAFTS_MIB.saturating_mul(1024)),
-            reads: share(READS_MIB),
             copies: share(COPIES_MIB.saturating_mul(1024)),
             sources: Turns::new(MAX_SOURCES as usize, MAX_NAMESPACE_SOURCES as usize),
             slow_fetches: Turns::new(MAX_SLOW_FETCHES, 1),
@@ -117,7 +109,7 @@ mod tests {
         assert!(deployment.contains(&format!("limits: {{memory: {}Gi}}", POD_MIB / 1024)), "another limit");
         // Without the variable, memory of dropped content is not given back, and counts as the process's own.
         assert!(deployment.contains("MALLOC_MMAP_THRESHOLD_"));
-        assert_eq!(PROCESS_MIB + DRAFTS_MIB + READS_MIB + COPIES_MIB + FETCHES_MIB, POD_MIB);
+        assert_eq!(PROCESS_MIB + DRAFTS_MIB + COPIES_MIB + FETCHES_MIB, POD_MIB);
         for mib in [GIT_MIB, OCI_MIB, VAULT_MIB] {
             assert!((1..=FETCHES_MIB / NAMESPACE_SHARES).contains(&mib), "{mib} MiB are more than a namespace has");
         }
@@ -165,9 +157,6 @@ mod tests {
         assert!(budget.fetches.try_take("a", OCI_MIB).is_some());
         let large = nudge_protocol::limits::MAX_DICTIONARY_BYTES;
         let _copies = budget.reserve_copies("a", large).await;
-        let _read = budget.reads.take_many("a", READ_MIB).await;
         assert!(budget.copies.try_take("a", kib(large * COPIES)).is_none(), "one of a namespace");
-        let _other = budget.reads.try_take("a", READ_MIB).unwrap();
-        assert!(budget.reads.try_take("a", READ_MIB).is_none(), "two of a namespace");
     }
 }

@@ -1,33 +1,31 @@
-//! The origin of a source's content: a watched object, or a polled server.
+//! The polls of the server with a source's content.
 
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, pending};
 use kube::ResourceExt as _;
-use nudge_api::{ConfigSource, SourcePlace};
+use nudge_api::{ConfigSource, Explanation, SourcePlace};
 use nudge_core::sources::{poll_period, source_faults};
 
-use crate::follow::ObjectState;
 use crate::git::Git;
 use crate::oci::Oci;
 use crate::server_polls::poll;
 use crate::shared::Sources;
-use crate::upstream::{Object, watch_object};
+use crate::source_content::SourceContent;
 use crate::vault::Vault;
 
-/// Returns the states of the content of a source, from a watch or from polls of a server.
+/// Returns the contents of a source, one after each change, and the reasons why it could not be read.
 pub(crate) fn feed(
     sources: &Arc<Sources>,
     namespace: &str,
     source: &ConfigSource,
-) -> BoxStream<'static, ObjectState<Object>> {
+) -> BoxStream<'static, Result<SourceContent, Explanation>> {
     let (interval, metrics, namespace) = (poll_period(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     // If the spec has faults, the decision about the next act reports them.
     let place = source.spec.from.place().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
     match place {
-        Some(SourcePlace::Object(kind, name)) => watch_object(sources, &namespace, kind, name),
         // Nobody uses the content of a suspended source, so its server is not polled.
         _ if source.spec.suspend => pending().boxed(),
         Some(SourcePlace::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),

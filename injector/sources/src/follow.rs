@@ -8,7 +8,6 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Resource};
-use nudge_api::Explanation;
 use serde::de::DeserializeOwned;
 
 /// The state of a followed object.
@@ -20,8 +19,6 @@ pub(crate) enum ObjectState<K> {
     Gone,
     /// Nudge has no right to read the object.
     Forbidden,
-    /// Reading the object failed.
-    Failed(Explanation),
 }
 
 /// Follows the object of this name. One watch lasts for `seconds`; by then a dead watch is noticed.

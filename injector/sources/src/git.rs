@@ -16,7 +16,7 @@ use crate::credentials::{git_credential, read_secret};
 use crate::server_polls::{Remote, fetch_failure};
 use crate::shared::Sources;
 use crate::slow_fetch::{SLOW_FETCH_AGE, SlowFetches};
-use crate::upstream::Object;
+use crate::source_content::SourceContent;
 
 /// A repository with the content of one source.
 pub(crate) struct Git {
@@ -65,7 +65,7 @@ impl Git {
 impl Remote for Git {
     const KIND: OriginKind = OriginKind::Git;
 
-    async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+    async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let slow = SlowFetches { turns: &sources.budget.slow_fetches, namespace: &self.namespace };
         let place = slow.take_place(self.is_slow).await;
@@ -92,7 +92,7 @@ impl Remote for Git {
         let contents = keys_of_files(files)
             .map_err(|cause| Reason::SourceRefused.explained(format!("{}: {cause}", self.from.url)))?;
         self.last_commit = Some(id);
-        Ok(Some(Object { contents, ..Object::empty(PartKind::ConfigMap, origin) }))
+        Ok(Some(SourceContent { kind: PartKind::ConfigMap, origin, contents }))
     }
 
     fn forget(&mut self) {

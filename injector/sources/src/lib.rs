@@ -1,4 +1,5 @@
-//! Sources: living objects become versions of a config. `nudge_core::sources` decides; this crate watches and writes.
+//! Sources: what git, registries and Vault have becomes versions of a config. `nudge_core::sources` decides; this crate
+//! asks and writes.
 // The crate computes with data that others send, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
@@ -15,8 +16,8 @@ mod run;
 mod server_polls;
 mod shared;
 mod slow_fetch;
+mod source_content;
 mod task;
-mod upstream;
 mod validity;
 mod vault;
 mod write_rate;

@@ -15,7 +15,7 @@ use crate::budget::OCI_MIB;
 use crate::credentials::{oci_credential, read_secret};
 use crate::server_polls::{Remote, fetch_failure};
 use crate::shared::Sources;
-use crate::upstream::Object;
+use crate::source_content::SourceContent;
 
 /// A registry with the content of one source.
 pub(crate) struct Oci {
@@ -69,7 +69,7 @@ impl Oci {
 impl Remote for Oci {
     const KIND: OriginKind = OriginKind::Oci;
 
-    async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+    async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let _room = sources.budget.fetches.take_many(&self.namespace, OCI_MIB).await;
         let Some(Artifact { digest, created, files }) = self.pull().await? else { return Ok(None) };
@@ -84,7 +84,7 @@ impl Remote for Oci {
         let contents = keys_of_files(files)
             .map_err(|cause| Reason::SourceRefused.explained(format!("{}: {cause}", self.from.url)))?;
         self.last_digest = Some(digest);
-        Ok(Some(Object { contents, ..Object::empty(PartKind::ConfigMap, origin) }))
+        Ok(Some(SourceContent { kind: PartKind::ConfigMap, origin, contents }))
     }
 
     fn forget(&mut self) {

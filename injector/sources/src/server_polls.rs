@@ -9,9 +9,8 @@ use nudge_cluster::panics::catch_panic;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 
-use crate::follow::ObjectState;
 use crate::metrics::{FetchMetrics, FetchOutcome};
-use crate::upstream::Object;
+use crate::source_content::SourceContent;
 
 /// The waits after failures in a row. `kubectl nudge source sync` ends a wait.
 const SERVER_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
@@ -21,7 +20,7 @@ pub(crate) trait Remote: Send + 'static {
     const KIND: OriginKind;
 
     /// Reads the content. Returns `None` if the content has not changed since the last read, which must have succeeded.
-    fn read(&mut self) -> impl Future<Output = Result<Option<Object>, Explanation>> + Send;
+    fn read(&mut self) -> impl Future<Output = Result<Option<SourceContent>, Explanation>> + Send;
 
     /// Forgets the last read, because its content is no longer kept.
     fn forget(&mut self);
@@ -32,9 +31,9 @@ pub(crate) fn poll<R: Remote>(
     remote: R,
     interval: Duration,
     metrics: FetchMetrics,
-) -> BoxStream<'static, ObjectState<Object>> {
+) -> BoxStream<'static, Result<SourceContent, Explanation>> {
     let poll = Poll { remote, interval, metrics, wait: Duration::ZERO, failures: 0 };
-    unfold(poll, |mut poll| async move { Some((poll.next_state().await, poll)) }).boxed()
+    unfold(poll, |mut poll| async move { Some((poll.next_content().await, poll)) }).boxed()
 }
 
 struct Poll<R> {
@@ -49,7 +48,7 @@ struct Poll<R> {
 
 impl<R: Remote> Poll<R> {
     /// Polls until the content has changed or can't be read.
-    async fn next_state(&mut self) -> ObjectState<Object> {
+    async fn next_content(&mut self) -> Result<SourceContent, Explanation> {
         loop {
             sleep(self.wait).await;
             let began = Instant::now();
@@ -61,11 +60,11 @@ impl<R: Remote> Poll<R> {
             };
             self.metrics.count(R::KIND, outcome, began.elapsed());
             match result {
-                Ok(object) => {
+                Ok(content) => {
                     // The random part prevents sources that started together from polling together forever.
                     (self.failures, self.wait) = (0, self.interval.mul_f64(rand::random_range(1.0..1.1)));
-                    if let Some(object) = object {
-                        return ObjectState::There(object);
+                    if let Some(content) = content {
+                        return Ok(content);
                     }
                 }
                 Err(explanation) => {
@@ -73,7 +72,7 @@ impl<R: Remote> Poll<R> {
                     self.wait = SERVER_BACKOFF.jittered_wait(self.failures, rand::random());
                     // The content must be read again: nobody keeps it while it may not be the newest.
                     self.remote.forget();
-                    return ObjectState::Failed(explanation);
+                    return Err(explanation);
                 }
             }
         }
@@ -96,14 +95,15 @@ pub(crate) fn fetch_failure(what: impl std::fmt::Display, cause: impl std::fmt::
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use nudge_api::PartKind;
+    use nudge_api::{Origin, PartKind};
+    use nudge_core::versions::Contents;
+    use serde_json::json;
 
     use super::*;
-    use crate::upstream::origin;
 
-    fn object() -> Object {
-        Object::empty(PartKind::ConfigMap, origin(OriginKind::Git, &ObjectMeta::default()))
+    fn content() -> SourceContent {
+        let origin = Origin::read(&json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string()).unwrap();
+        SourceContent { kind: PartKind::ConfigMap, origin, contents: Contents::default() }
     }
 
     /// A server with scripted answers, which notes when it was requests.
@@ -112,11 +112,11 @@ mod tests {
     impl Remote for Scripted {
         const KIND: OriginKind = OriginKind::Git;
 
-        async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+        async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
             self.1.lock().unwrap().push((self.2.elapsed(), self.3));
             self.3 = true;
             match if self.0.is_empty() { Ok(false) } else { self.0.remove(0) } {
-                Ok(changed) => Ok(changed.then(object)),
+                Ok(changed) => Ok(changed.then(content)),
                 Err(()) => Err(fetch_failure("git.example.com", "no answer")),
             }
         }
@@ -133,7 +133,7 @@ mod tests {
         let remote = Scripted(script, Arc::clone(&requests), Instant::now(), false);
         let states: Vec<_> = poll(remote, Duration::from_mins(1), FetchMetrics::default())
             .take(5)
-            .map(|state| matches!(state, ObjectState::There(_)))
+            .map(|content| content.is_ok())
             .collect()
             .await;
         assert_eq!(states, [true, false, false, false, true]);
@@ -157,10 +157,10 @@ mod tests {
     impl Remote for Planted {
         const KIND: OriginKind = OriginKind::Vault;
 
-        async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+        async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
             self.0 += 1;
             assert!(self.0 > 3, "planted: hunter2");
-            Ok(Some(object()))
+            Ok(Some(content()))
         }
 
         fn forget(&mut self) {}
@@ -174,16 +174,13 @@ mod tests {
         let other = Scripted(script, Arc::default(), Instant::now(), false);
         let other = poll(other, Duration::from_mins(1), FetchMetrics::default()).take(2).collect::<Vec<_>>();
         let (planted, other) = tokio::join!(planted, other);
-        assert!(other.iter().all(|state| matches!(state, ObjectState::There(_))), "{other:?}");
+        assert!(other.iter().all(Result::is_ok), "{other:?}");
         for seen in &planted[..3] {
-            let ObjectState::Failed(explanation) = seen else { panic!("{seen:?}") };
+            let Err(explanation) = seen else { panic!("{seen:?}") };
             assert_eq!(explanation.reason, Reason::InternalError);
             assert!(!explanation.message.contains("hunter2"), "{}", explanation.message);
         }
-        assert!(
-            matches!(planted[3], ObjectState::There(_)) && began.elapsed() >= Duration::from_secs(17),
-            "{planted:?}"
-        );
+        assert!(planted[3].is_ok() && began.elapsed() >= Duration::from_secs(17), "{planted:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, ConfigSourceSpec, Explanation, Origin, OriginKind, PartKind, Reason, VaultSource};
-use nudge_authoring::OPAQUE;
 use nudge_cluster::call::call;
 use nudge_core::outbound::Address;
 use nudge_core::sources::{selects_key, vault_address};
@@ -33,7 +32,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::budget::VAULT_MIB;
 use crate::server_polls::{Remote, fetch_failure};
 use crate::shared::Sources;
-use crate::upstream::Object;
+use crate::source_content::SourceContent;
 
 /// The bounds of one answer: a dictionary, with escapes.
 const ANSWER_BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(30), max_bytes: 16 * 1024 * 1024 };
@@ -275,7 +274,7 @@ impl Vault {
 impl Remote for Vault {
     const KIND: OriginKind = OriginKind::Vault;
 
-    async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+    async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let _room = sources.budget.fetches.take_many(&self.namespace, VAULT_MIB).await;
         let SecretContent { values, version, created } = self.read_secret().await.map_err(|error| match error {
@@ -302,7 +301,7 @@ impl Remote for Vault {
             time: created,
             signer: None,
         };
-        Ok(Some(Object { secret_type: OPAQUE.to_owned(), contents, ..Object::empty(PartKind::Secret, origin) }))
+        Ok(Some(SourceContent { kind: PartKind::Secret, origin, contents }))
     }
 
     fn forget(&mut self) {
@@ -386,7 +385,7 @@ mod tests {
     #[test]
     fn a_string_that_is_no_text_is_refused_by_its_key_where_it_is_taken() {
         let read = |exclude: &str| {
-            let from = json!({"secret": {"name": "live"}});
+            let from = json!({"git": {"url": "https://git.example.com/shop"}});
             let keys = serde_json::from_value(json!({"from": from, "exclude": [exclude]})).unwrap();
             let body = r#"{"data": {"emoji": "\ud83d\ude00", "pin": "hunter2\ud83d"}}"#;
             let all = parse_body::<VaultAnswer<BTreeMap<String, Box<RawValue>>>>(answer(body)).unwrap();

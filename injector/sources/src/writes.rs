@@ -13,7 +13,7 @@ use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Api, Resource};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
-use nudge_authoring::{Common, Keep, Object, object, object_names};
+use nudge_authoring::{Common, Keep, OPAQUE, Object, object, object_names};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::requester::part_annotation;
 use nudge_core::sources::{FIELD_MANAGER, explain_held, explain_unpublishable, version_holder};
@@ -102,7 +102,7 @@ impl Writes {
             config,
             version,
             keep: Keep::Newest(source.spec.history_limit),
-            secret_type: &draft.secret_type,
+            secret_type: OPAQUE,
             origin: origin.as_deref(),
             set_by: set_by.as_deref(),
         };

@@ -1,7 +1,7 @@
 //! Benchmarks: the cost of Nudge, compared with a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the
-//! way through a real API server, `bench source` the same from a living object, `bench sources` the memory of the role
+//! way through a real API server, `bench text` the same from an edit of a ConfigMap, `bench sources` the memory of the role
 //! sources, `bench admission` the injection of pods, `bench crowd` the control plane's memory, `bench namespaces` its
 //! cost of many enabled namespaces, `bench fleet` whole rollouts to very many pods and configs, `bench judgement` which
 //! versions are rolled back in simulated clusters. The other commands are the processes that they start.
@@ -29,11 +29,11 @@ mod report;
 mod requests;
 mod row;
 mod samples;
-mod source;
 mod sources;
 mod start;
 mod subscriber;
 mod switch;
+mod text;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -60,8 +60,8 @@ enum Command {
     Hub(hub::Options),
     /// Measures a change's way through a real API server
     Activation(activation::Options),
-    /// Measures the way of a living object's change, which a source makes a version of
-    Source(source::Options),
+    /// Measures the way of an edit of a ConfigMap that a config follows
+    Text(text::Options),
     /// Measures the memory of the role sources at its bounds
     Sources(sources::Options),
     /// Measures the injection of pods through a real API server
@@ -107,9 +107,9 @@ fn run(started: Monotonic) -> Result<()> {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(activation::run(options)))
         }
-        Command::Source(options) => {
+        Command::Text(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(until_interrupted(source::run(options)))
+            runtime.block_on(until_interrupted(text::run(options)))
         }
         Command::Sources(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;

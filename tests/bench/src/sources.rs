@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
 use nix::sys::signal::Signal;
 use nudge_api::{ConditionType, ConfigSource, VersionedConfig, find_condition};
 use nudge_tests::cluster::TestNamespace;
-use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT, bind};
-use nudge_tests::cluster::space::account;
+use nudge_tests::cluster::installation::bind;
 use nudge_tests::procfs;
+use nudge_tests::servers::git_repository::Repository;
+use nudge_tests::servers::git_server::GitServer;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Sources of each namespace; the role takes 100
     #[arg(long, default_value_t = 100)]
     sources: usize,
-    /// KiB of each object in the namespaces with large content; the role keeps 64 MiB of a namespace
+    /// KiB of the content of each source in the namespaces with large content; the role keeps 64 MiB of a namespace
     #[arg(long, default_value_t = 700)]
     kib: usize,
     #[command(flatten)]
@@ -56,12 +56,13 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let installation = control_plane::install(&cluster).await?;
     let replica = installation.guarded_replica_with(replica_options.clone()).await?;
     installation.apply_sources().await?;
+    let server = GitServer::start_outside("").await?.context("no git server")?;
     let mut spaces = Vec::new();
     for number in 0..NAMESPACES {
         let space = installation.enabled(&format!("sources-{number}")).await?;
         let kib = if number < LARGE_NAMESPACES { options.kib } else { 1 };
         progress(&format!("{} sources of {kib} KiB in namespace {}", options.sources, number + 1));
-        prepare(&space, options.sources, kib * 1024).await?;
+        prepare(&space, &server, options.sources, kib * 1024).await?;
         spaces.push(space);
     }
     // From now on no version can be made, and no source changed.
@@ -99,22 +100,20 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     report.print(options.json)
 }
 
-/// Living objects of this size, each with a config and a source.
-async fn prepare(space: &TestNamespace, count: usize, bytes: usize) -> Result<()> {
+/// One repository for the namespace, with a file of this size, and configs each with a source of it.
+async fn prepare(space: &TestNamespace, server: &GitServer, count: usize, bytes: usize) -> Result<()> {
     bind(space, "nudge-sources").await?;
-    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]);
-    space.grant("living", rules, account(SOURCES_ACCOUNT, NAMESPACE)).await?;
-    let name = |number: usize| format!("living-{number}");
-    let text = "x".repeat(bytes);
-    make::<ConfigMap>(space, count, |number| json!({"metadata": {"name": name(number)}, "data": {"key": text}}))
-        .await?;
+    let repository = Repository::new(server.root(), &space.name)?;
+    repository.write("content/key", "x".repeat(bytes))?;
+    repository.commit("the content")?;
+    let git = json!({"url": server.url(&format!("open/{}", space.name)), "path": "content", "ca": server.ca()});
     make::<VersionedConfig>(space, count, |number| {
         json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": format!("config-{number}")}, "spec": {}})
     })
     .await?;
     make::<ConfigSource>(space, count, |number| {
         json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": format!("config-{number}")},
-            "spec": {"from": {"configMap": {"name": name(number)}}, "debounceSeconds": 0, "minPeriodSeconds": 0}})
+            "spec": {"from": {"git": git}, "debounceSeconds": 0, "minPeriodSeconds": 0}})
     })
     .await
     .with_context(|| format!("in namespace {}", space.name))

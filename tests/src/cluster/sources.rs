@@ -62,12 +62,7 @@ pub fn leads(replica: &Replica) -> bool {
     replica.log().contains("\"leads\":true")
 }
 
-/// Allows the role sources to read one object, as the condition of a source says.
-pub async fn may_read(space: &TestNamespace, resource: &str, name: &str) -> Result<()> {
-    may(space, &["get", "list", "watch"], resource, name).await
-}
-
-/// Allows the role sources to do so with one object, as the condition of a source says.
+/// Allows the role sources to use these verbs on one object, as the condition of a source says.
 pub async fn may(space: &TestNamespace, verbs: &[&str], resource: &str, name: &str) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": verbs}]);
     let role = format!("nudge-source-{}-{}-{name}", verbs[0], resource.replace('/', "-"));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::cluster::analysis::own_address;
 use crate::cluster::authority::Authority;
 use crate::{Process, eventually, ports, tools};
 
@@ -36,6 +37,16 @@ impl GitServer {
     /// Returns the same with locations of nginx that come before the others.
     pub async fn start_with(more: &str) -> Result<Option<Self>> {
         Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?)), more).await
+    }
+
+    /// Starts one at an address of this machine that is not the loopback, to which nothing is sent. `None` if a tool or
+    /// an address is missing.
+    pub async fn start_outside(more: &str) -> Result<Option<Self>> {
+        let Some(ip) = own_address()? else {
+            tools::skipped("this machine has no address but the loopback, to which nothing is sent");
+            return Ok(None);
+        };
+        Self::start_at(ports::free_at(ip)?, more).await
     }
 
     /// Starts one at an address of this machine.

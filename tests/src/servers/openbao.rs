@@ -12,12 +12,13 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::PostParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cluster::TestNamespace;
 use crate::cluster::analysis::own_address;
 use crate::cluster::authority::Authority;
+use crate::cluster::sources::may;
 use crate::{Process, eventually, ports, python, tools};
 
 /// What its admin shows. Nothing of Nudge may.
@@ -91,6 +92,27 @@ impl OpenBao {
             .output()?;
         ensure!(output.status.success(), "bao {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Returns the place of a secret, as sources name it.
+    pub fn place(&self, role: &str, account: &str, kv: &Value) -> Value {
+        let auth = json!({"kubernetes": {"role": role, "serviceAccount": account}});
+        json!({"vault": {"address": self.url(), "ca": self.ca(), "auth": auth, "kv": kv}})
+    }
+
+    /// Writes a secret `shop` that sources of this namespace may read, and returns its place.
+    pub async fn serve(&self, space: &TestNamespace, fields: &[&str]) -> Result<Value> {
+        space.service_account("shop").await?;
+        may(space, &["create"], "serviceaccounts/token", "shop").await?;
+        self.allow("shop", (&space.name, "shop"), "secret/data/shop")?;
+        self.put("shop", fields)?;
+        Ok(self.place("shop", "shop", &json!({"path": "shop"})))
+    }
+
+    /// Writes a secret of the engine `secret`.
+    pub fn put(&self, name: &str, fields: &[&str]) -> Result<()> {
+        let path = format!("secret/{name}");
+        self.bao(&[&["kv", "put", &path], fields].concat()).map(drop)
     }
 
     /// Returns where its admin asks.

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use nudge_api::{ConfigSource, ConfigSourceStatus};
-use serde_json::{Value, json};
 
 use crate::component::Component;
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace};
@@ -12,7 +11,7 @@ use nudge_tests::eventually;
 const SOURCES: Component = Component { folder: "sources", deployment: "nudge-sources" };
 
 impl<'a> ScenarioNamespace<'a> {
-    /// Returns a namespace that is enabled, also for sources that are Secrets.
+    /// Returns a namespace that is enabled, also for sources that become Secrets.
     pub(crate) async fn sourced(suite: &'a Suite, purpose: &str) -> Result<Self> {
         suite.with(&SOURCES).await?;
         let home = Self::enabled(suite, purpose).await?;
@@ -22,25 +21,8 @@ impl<'a> ScenarioNamespace<'a> {
         Ok(home)
     }
 
-    /// A source of the config of its name, and the right to read its object, as injector/SOURCES.md gives it.
-    pub(crate) fn source(&self, name: &str, kind: &str, object: &str, more: &Value) -> Result<()> {
-        let role = format!("nudge-source-{name}");
-        let (resource, object_name) = (format!("--resource={kind}s"), format!("--resource-name={object}"));
-        self.kubectl(&["create", "role", &role, "--verb=get,list,watch", &resource, &object_name])?;
-        let account = "--serviceaccount=nudge-system:nudge-sources";
-        self.kubectl(&["create", "rolebinding", &role, &format!("--role={role}"), account])?;
-        let field = if kind == "secret" { "secret" } else { "configMap" };
-        let mut spec = json!({"from": {field: {"name": object}}});
-        spec.as_object_mut().context("no fields")?.extend(more.as_object().context("no fields")?.clone());
-        let metadata = json!({"name": name});
-        self.apply(
-            &json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": metadata, "spec": spec})
-                .to_string(),
-        )
-    }
-
     /// Waits until the status of a source is as expected, and returns it.
-    pub(crate) async fn source_until(
+    async fn source_until(
         &self,
         name: &str,
         what: &str,
@@ -68,7 +50,7 @@ impl<'a> ScenarioNamespace<'a> {
 }
 
 /// Reason and message of the condition Ready.
-pub(crate) fn why(status: &ConfigSourceStatus) -> (&str, &str) {
+fn why(status: &ConfigSourceStatus) -> (&str, &str) {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     ready.map(|ready| (&*ready.reason, &*ready.message)).unwrap_or_default()
 }

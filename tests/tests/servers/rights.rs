@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -17,8 +18,9 @@ use nudge_tests::cluster::installation::{
     ACCOUNT, ANALYSIS_ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, SOURCES_ACCOUNT, agent_token, bind, deploy,
     hub_ca, injected_pod, injected_pod_with,
 };
-use nudge_tests::cluster::sources::may_read;
 use nudge_tests::cluster::{Options, TestNamespace};
+use nudge_tests::servers::git_content::git_content;
+use nudge_tests::servers::openbao::OpenBao;
 use nudge_tests::{Apart, Cluster, Installation, Pod, ReplicaOptions, eventually, tools};
 use serde_json::{Value, json};
 
@@ -391,17 +393,16 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         bind(&space, role).await?;
     }
     let sources = installation.sources(&ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"])).await?;
-    for (resource, kind, name) in [("configmaps", "configMap", "shop"), ("secrets", "secret", "vault")] {
-        let live = format!("{name}-live");
-        may_read(&space, resource, &live).await?;
+    let Some(content) = git_content(&space, "shop", "1").await? else { return Ok(()) };
+    let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(()) };
+    bao.configure_kubernetes_auth(&space, &cluster.url(), &cluster.authority().certificate()).await?;
+    for (name, from) in [("shop", content.from.clone()), ("vault", bao.serve(&space, &["pin=1"]).await?)] {
         let object = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name},
-            "spec": {"from": {kind: {"name": live}}, "debounceSeconds": 0, "minPeriodSeconds": 0}
+            "spec": {"from": from, "debounceSeconds": 0, "minPeriodSeconds": 0}
         });
         space.create_object::<ConfigSource>(object).await?;
     }
-    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop-live"}, "data": {"key": "1"}})).await?;
-    space.create_object::<Secret>(json!({"metadata": {"name": "vault-live"}, "stringData": {"pin": "1"}})).await?;
     for name in ["shop", "vault"] {
         let configs = space.api::<VersionedConfig>();
         let current = async || {
@@ -427,12 +428,8 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
     without_endpoints(&cluster, account_rights);
     // What admission asks of everybody who makes a version current.
     ensure!(account_rights.remove("update configmaps"));
-    // Each object is allowed by its name alone, in the namespace.
-    account_rights.extend(
-        ["configmaps", "secrets"]
-            .iter()
-            .flat_map(|resource| ["get", "list", "watch"].map(|verb| right(verb, "", resource))),
-    );
+    // Tokens of a service account are allowed by its name alone, in the namespace.
+    account_rights.insert(right("create", "", "serviceaccounts/token"));
     agree(&cluster, given).await
 }
 

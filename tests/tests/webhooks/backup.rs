@@ -604,7 +604,8 @@ async fn a_source_has_its_config_again_unless_somebody_else_held_it() -> Result<
     let file = file.to_str().context("a path")?;
     let shop = Shop::new(installation, "sourced", &at_once()).await?;
     let (configs, sources) = (shop.space.api::<VersionedConfig>(), shop.space.api::<ConfigSource>());
-    let source = json!({"metadata": {"name": "shop"}, "spec": {"from": {"configMap": {"name": "upstream"}}}});
+    let source =
+        json!({"metadata": {"name": "shop"}, "spec": {"from": {"git": {"url": "https://git.example.com/upstream"}}}});
     shop.space.create_object::<ConfigSource>(source).await?;
     for held in [true, false] {
         let config = configs.get("shop").await?;

@@ -15,8 +15,8 @@ use nudge_api::{ConfigSource, ConfigState, PartKind, VersionStatus, VersionedCon
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::assigned::pod_number;
 use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod_of};
-use nudge_tests::cluster::sources::may_read;
 use nudge_tests::commands::transcript::{Piece, difference, parse, render};
+use nudge_tests::servers::git_content::git_content;
 use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,6 +27,8 @@ use crate::config_sources::scene::sources;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 /// If this variable is `1`, the test writes the page instead of comparing it.
 const WRITE: &str = "NUDGE_WRITE_TRANSCRIPTS";
+/// Replaces the URL of every source.
+const SOURCE_URL: &str = "https://git.example.com/banner";
 /// Replaces every time.
 const TIME: &str = "2026-01-01T12:00:00Z";
 /// Replaces the digest of every version with Secrets, whose seals are others in each cluster.
@@ -89,7 +91,21 @@ impl<'a> Stage<'a> {
         Ok(versions.filter(differs).fold(text, |text, version| text.replace(&version.digest, DIGEST)))
     }
 
-    /// Returns the output of the command, with equal times and digests.
+    /// Returns the text with equal URLs of sources, in tables too.
+    async fn with_equal_urls(&self, text: String) -> Result<String> {
+        let cell = |text: &str, url: &str| format!("{text}{}", " ".repeat(url.len().saturating_sub(text.len())));
+        let sources = match self.space.api::<ConfigSource>().list(&ListParams::default()).await {
+            Ok(sources) => sources.items,
+            // The kind is not served before a step asks for sources.
+            Err(_) => return Ok(text),
+        };
+        let urls = sources.into_iter().filter_map(|source| source.spec.from.git).map(|git| git.url);
+        Ok(urls.fold(text, |text, url| {
+            text.replace(&url, SOURCE_URL).replace(&cell("FROM", &url), &cell("FROM", SOURCE_URL))
+        }))
+    }
+
+    /// Returns the output of the command, with equal times, digests and URLs.
     async fn output(&self, line: &str) -> Result<String> {
         let folder = self.folder.path();
         let mut command = Command::new("sh");
@@ -98,7 +114,7 @@ impl<'a> Stage<'a> {
         command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
         command.env("KUBECONFIG", folder.join("kubeconfig")).env("HOME", folder);
         let ended = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
-        let mut output = self.with_equal_digests(normal(&ended.stdout)).await?;
+        let mut output = self.with_equal_urls(self.with_equal_digests(normal(&ended.stdout)).await?).await?;
         if !output.is_empty() && !output.ends_with('\n') {
             output.push('\n');
         }
@@ -142,11 +158,8 @@ impl<'a> Stage<'a> {
                 self.wait_for_status(config, step, matches_expected).await
             }
             ["source", name] => {
-                let live = format!("{name}-live");
-                may_read(&self.space, "configmaps", &live).await?;
-                let map = json!({"metadata": {"name": live}, "data": {"text": "welcome"}});
-                self.space.create_object::<ConfigMap>(map).await?;
-                let spec = json!({"from": {"configMap": {"name": live}}, "debounceSeconds": 0, "minPeriodSeconds": 0});
+                let content = git_content(&self.space, name, "welcome").await?.context("no git server")?;
+                let spec = json!({"from": content.from, "debounceSeconds": 0, "minPeriodSeconds": 0});
                 self.space.create_object::<ConfigSource>(json!({"metadata": {"name": name}, "spec": spec})).await?;
                 self.source_is(name, "Activated").await
             }

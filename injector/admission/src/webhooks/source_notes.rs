@@ -100,10 +100,10 @@ mod tests {
     use super::*;
     use crate::fixtures::request;
 
-    fn source(object: &str, annotations: Option<Value>) -> Value {
+    fn source(name: &str, annotations: Option<Value>) -> Value {
         let mut source = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "namespace": "team"},
-            "spec": {"from": {"configMap": {"name": object}}},
+            "spec": {"from": {"git": {"url": format!("https://git.example.com/{name}")}}},
         });
         if let Some(annotations) = annotations {
             source["metadata"]["annotations"] = annotations;
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(stored(Some(&new), &old).await, old["metadata"]["annotations"], "{field}, taken back");
         }
         let decides = [
-            ("from", json!({"secret": {"name": "live"}})),
+            ("from", json!({"git": {"url": "https://git.example.com/other"}})),
             ("configName", json!("game")),
             ("include", json!(["a"])),
             ("exclude", json!(["a"])),

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, join, try_join, try_join_all};
+use futures::future::{BoxFuture, join, try_join_all};
 use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{ConfigSource, PartKind, SourcePlace, VersionedConfig};
-use nudge_core::sources::{published_object_fault, source_faults};
+use nudge_api::{ConfigSource, PartKind, SourcePlace};
+use nudge_core::sources::source_faults;
 use nudge_protocol::labels;
 
 use super::unattended;
@@ -60,20 +60,7 @@ impl<L: Lookups> ValidateSources<L> {
             return Ok(AdmissionVerdict::Deny(denial));
         }
         let place = source.spec.from.place().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
-        let namesake = async {
-            match place {
-                SourcePlace::Object(_, object) if object != config => self.lookups.config(namespace, object).await,
-                _ => Ok(None),
-            }
-        };
-        let (namesake, config_object) = try_join(namesake, self.lookups.config(namespace, config)).await?;
-        if let SourcePlace::Object(kind, object) = place {
-            let namesake = if object == config { &config_object } else { &namesake };
-            let may_publish = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.owns(kind);
-            if namesake.as_ref().is_some_and(may_publish) {
-                return Ok(check_faults(&title, &[], &[published_object_fault(kind, object)]).into());
-            }
-        }
+        let config_object = self.lookups.config(namespace, config).await?;
         let publishes_secret = config_object.is_some_and(|config| config.spec.owns(PartKind::Secret));
         let reviews = lent_rights(place, config, publishes_secret)
             .into_iter()
@@ -104,7 +91,6 @@ fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: boo
 /// Returns the rights to the objects that the source reads in the cluster for its user.
 fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
     let object = match from {
-        SourcePlace::Object(kind, object) => Some(Right::Get(kind, object)),
         SourcePlace::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
         SourcePlace::Git(_) | SourcePlace::Oci(_) => None,
     };
@@ -113,7 +99,6 @@ fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
 
 fn describe_origin(from: SourcePlace<'_>) -> String {
     match from {
-        SourcePlace::Object(kind, object) => format!("{kind} {object}"),
         SourcePlace::Git(git) => git.url.clone(),
         SourcePlace::Oci(oci) => oci.url.clone(),
         SourcePlace::Vault(vault) => format!("a secret of {}", vault.address),
@@ -145,7 +130,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use nudge_api::VersionedConfigSpec;
+    use nudge_api::{VersionedConfig, VersionedConfigSpec};
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
@@ -160,7 +145,12 @@ mod tests {
     }
 
     fn secret() -> Value {
-        source(&json!({"secret": {"name": "tls"}}))
+        let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
+        source(&json!({"vault": {"address": "https://vault:8200", "auth": auth, "kv": {"path": "shop"}}}))
+    }
+
+    fn map() -> Value {
+        source(&json!({"git": {"url": "https://git.example.com/shop", "secretRef": {"name": "deploy"}}}))
     }
 
     fn all() -> FakeLookups {
@@ -171,7 +161,8 @@ mod tests {
             may_create_configs: true,
             may_patch_config: true,
             may_delete: vec![PartKind::ConfigMap, PartKind::Secret],
-            may_read: vec!["tls", "live"],
+            may_create_token: true,
+            may_read: vec!["deploy"],
             ..FakeLookups::default()
         }
     }
@@ -190,7 +181,7 @@ mod tests {
         let (denied, asked) = reviewed(all(), &made).await;
         assert_eq!(denied, None);
         let rights = [
-            "get Secret tls",
+            "create tokens of ServiceAccount shop",
             "create Secrets",
             "update ConfigMap shop",
             "create VersionedConfigs",
@@ -201,7 +192,7 @@ mod tests {
         let asked: Vec<_> = asked.into_iter().filter(|question| question.starts_with("may ")).collect();
         assert_eq!(asked, questions);
         for (lookups, right) in [
-            (FakeLookups { may_read: vec![], ..all() }, rights[0]),
+            (FakeLookups { may_create_token: false, ..all() }, rights[0]),
             (FakeLookups { may_create: vec![PartKind::ConfigMap], ..all() }, rights[1]),
             (FakeLookups { may_update: false, ..all() }, rights[2]),
             (FakeLookups { may_create_configs: false, ..all() }, rights[3]),
@@ -211,14 +202,16 @@ mod tests {
             let denied = reviewed(lookups, &made).await.0.unwrap();
             assert!(denied.contains("user \"eve\" may not create it") && denied.contains(right), "{denied}");
         }
+        let made = request("ConfigSource", "CREATE", None, Some(&map()));
+        let denied = reviewed(FakeLookups { may_read: vec![], ..all() }, &made).await.0.unwrap();
+        assert!(denied.contains("get Secret deploy"), "{denied}");
     }
 
     /// The role uses all that it may do, and does nothing else (`tests/tests/servers/rights.rs`). So a call that is new
     /// in it is found here.
     #[test]
     fn what_the_role_may_do_is_asked_of_who_has_it_done() {
-        let sources = [secret(), source(&json!({"configMap": {"name": "live"}}))]
-            .map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
+        let sources = [secret(), map()].map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
         let asked: BTreeSet<_> = sources
             .iter()
             .flat_map(|source| lent_rights(source.spec.from.place().unwrap(), "shop", true))
@@ -254,7 +247,7 @@ mod tests {
     async fn a_source_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         config.spec.objects.push(PartKind::Secret);
-        let made = request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": "live"}}))));
+        let made = request("ConfigSource", "CREATE", None, Some(&map()));
         let lookups = FakeLookups { config: Some(config), may_update_secret: true, ..all() };
         let (denied, asked) = reviewed(lookups, &made).await;
         assert_eq!(denied, None);
@@ -296,7 +289,11 @@ mod tests {
         other["spec"]["suspend"] = json!(true);
         let changed = request("ConfigSource", "UPDATE", Some(&secret()), Some(&other));
         assert!(
-            reviewed(FakeLookups { may_read: vec![], ..all() }, &changed).await.0.unwrap().contains("change its spec")
+            reviewed(FakeLookups { may_create_token: false, ..all() }, &changed)
+                .await
+                .0
+                .unwrap()
+                .contains("change its spec")
         );
         let synced = |value: &str| {
             let mut synced = secret();
@@ -305,7 +302,7 @@ mod tests {
         };
         for before in [secret(), synced("1")] {
             let asked = request("ConfigSource", "UPDATE", Some(&before), Some(&synced("2")));
-            let denied = reviewed(FakeLookups { may_read: vec![], ..all() }, &asked).await.0.unwrap();
+            let denied = reviewed(FakeLookups { may_create_token: false, ..all() }, &asked).await.0.unwrap();
             assert!(denied.contains("may not set its annotation nudge.dev/sync"), "{denied}");
         }
         for after in [secret(), synced("1")] {
@@ -328,22 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nudge_publishes_is_no_source() {
-        let of =
-            |map: &str| request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": map}}))));
-        let config = || Some(VersionedConfig::new("live", VersionedConfigSpec::default()));
-        // The Secret of a config's name is another one, unless the config publishes it.
-        let own = request("ConfigSource", "CREATE", None, Some(&source(&json!({"secret": {"name": "live"}}))));
-        let lookups = || FakeLookups { config: config(), ..all() };
-        assert_eq!(reviewed(lookups(), &own).await.0, None);
-        let mut publishing = lookups();
-        publishing.config.as_mut().unwrap().spec.objects.push(PartKind::Secret);
-        let denied = reviewed(publishing, &own).await.0.unwrap();
-        assert!(denied.contains("Secret live is what Nudge publishes"), "{denied}");
-        assert_eq!(reviewed(all(), &of("live")).await.0, None);
-        assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge publishes"));
-        let denied = reviewed(FakeLookups { config: config(), ..all() }, &of("live")).await.0.unwrap();
-        assert!(denied.contains("ConfigMap live is what Nudge publishes"), "{denied}");
+    async fn a_source_without_a_place_is_refused() {
         let neither = request("ConfigSource", "CREATE", None, Some(&source(&json!({}))));
         assert!(reviewed(all(), &neither).await.0.unwrap().contains("exactly one"));
     }

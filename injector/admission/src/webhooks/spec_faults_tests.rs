@@ -32,7 +32,7 @@ fn lookups() -> Arc<FakeLookups> {
         may_delete: vec![PartKind::ConfigMap, PartKind::Secret],
         may_create: vec![PartKind::ConfigMap, PartKind::Secret],
         may_get: vec![PartKind::ConfigMap, PartKind::Secret],
-        may_read: vec!["live"],
+        may_read: vec![],
         ..FakeLookups::default()
     })
 }
@@ -114,9 +114,8 @@ fn cases() -> Vec<(&'static str, Value, Vec<Value>)> {
     let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
     let sources = vec![
         json!({"from": {}}),
-        json!({"from": {"configMap": {"name": "live"}, "secret": {"name": "live"}}}),
-        json!({"from": {"configMap": {"name": "shop"}}}),
-        json!({"from": {"configMap": {"name": "live"}}, "configName": format!("{}.a", "a".repeat(63))}),
+        json!({"from": {"git": {"url": "https://git.example.com/shop"}, "oci": {"url": "oci://registry.example.com/shop"}}}),
+        json!({"from": {"git": {"url": "https://git.example.com/shop"}}, "configName": format!("{}.a", "a".repeat(63))}),
         git(json!({"url": "https://git.example.com"})),
         git(json!({"path": "../secrets"})),
         git(json!({"ref": {}})),
@@ -153,7 +152,7 @@ fn cases() -> Vec<(&'static str, Value, Vec<Value>)> {
     };
     vec![
         ("VersionedConfig", json!({"version": "1"}), configs),
-        ("ConfigSource", json!({"from": {"configMap": {"name": "live"}}}), sources),
+        ("ConfigSource", json!({"from": {"git": {"url": "https://git.example.com/shop"}}}), sources),
         ("RolloutPolicy", json!({"namespaceSelector": {}}), policies),
         ("VersionApproval", approval("1"), vec![approval("current")]),
     ]

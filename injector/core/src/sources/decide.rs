@@ -26,7 +26,7 @@ const SEALING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The state of a source after a decision.
 enum SourceOutcome {
-    /// The object has not been read yet, or is still changing, which is not reported because it may be frequent.
+    /// The content has not been read yet, or is still changing, which is not reported because it may be frequent.
     Quiet { until: Option<Timestamp> },
     /// The content waits for something that ends by itself.
     Waits { version: String, why: Explanation, until: Option<Timestamp> },
@@ -286,7 +286,7 @@ fn conclude(status: &mut ConfigSourceStatus, observed: &SourceSnapshot<'_>, read
         (_, Some(refusal)) => set(ConditionType::Fetched, false, refusal),
         (Upstream::Unknown | Upstream::Refused(_), None) => {}
         (Upstream::Content(_), None) => {
-            set(ConditionType::Fetched, true, &Reason::Fetched.explained("the object was read"));
+            set(ConditionType::Fetched, true, &Reason::Fetched.explained("the content was read"));
         }
     }
     if let Upstream::Content(DebouncedVersion { version, .. }) = observed.upstream {

@@ -152,7 +152,7 @@ fn somebody_else_pauses_the_source() {
 }
 
 #[test]
-fn an_object_that_is_gone_changes_nothing() {
+fn content_that_is_gone_changes_nothing() {
     let mut scene = running();
     scene.gone = true;
     scene.passes(1_000_000);
@@ -180,9 +180,11 @@ fn the_last_version_is_spoken_of_where_there_is_one() {
 #[test]
 fn older_secrets_go_when_their_source_is_gone_for_long() {
     let hour = 3_600_000;
-    for (from, goes) in [("secret", true), ("configMap", false)] {
+    let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
+    let vault = json!({"vault": {"address": "https://vault:8200", "auth": auth, "kv": {"path": "shop"}}});
+    for (from, goes) in [(vault, true), (json!({"git": {"url": "https://git.example.com/shop"}}), false)] {
         let mut scene = running();
-        scene.source.spec.from = serde_json::from_value(json!({from: {"name": "live"}})).unwrap();
+        scene.source.spec.from = serde_json::from_value(from).unwrap();
         let before = scene.acts.len();
         scene.gone = true;
         scene.settle();

@@ -1,4 +1,4 @@
-//! The patterns that select keys of a source's object.
+//! The patterns that select keys of a source's content.
 
 use nudge_api::ConfigSourceSpec;
 use nudge_protocol::matches_pattern;
@@ -17,7 +17,7 @@ mod tests {
 
     #[test]
     fn what_is_excluded_is_left_out_though_it_is_included() {
-        let from = json!({"configMap": {"name": "a"}});
+        let from = json!({"git": {"url": "https://git.example.com/shop"}});
         let spec = serde_json::from_value(json!({"from": from, "include": ["app.*"], "exclude": ["*.bak"]})).unwrap();
         assert_eq!(["app.yaml", "app.bak", "other"].map(|key| selects_key(&spec, key)), [true, false, false]);
     }

@@ -1,4 +1,4 @@
-//! The decision about a `ConfigSource`: its next act on the content of the object that it follows.
+//! The decision about a `ConfigSource`: its next act on the content of its place.
 // This module computes with numbers from outside, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
@@ -7,7 +7,6 @@ mod decide;
 #[cfg(test)]
 mod decide_tests;
 mod key_patterns;
-mod object_faults;
 mod older_rival;
 mod periods;
 mod retention;
@@ -17,14 +16,15 @@ mod source_faults_tests;
 mod source_snapshot;
 #[cfg(test)]
 mod test_scene;
+mod unpublishable;
 mod version_holder;
 
 pub use debounced_version::DebouncedVersion;
 pub use decide::{decide, explain_held};
 pub use key_patterns::selects_key;
-pub use object_faults::{explain_missing, explain_unpublishable, explain_unreadable, object_refusal};
 pub use older_rival::older_rival;
 pub use periods::{debounce, poll_period};
-pub use source_faults::{git_target, oci_target, published_object_fault, source_faults, vault_address};
+pub use source_faults::{git_target, oci_target, source_faults, vault_address};
 pub use source_snapshot::{Act, Decision, SourceSnapshot, Upstream};
+pub use unpublishable::explain_unpublishable;
 pub use version_holder::{FIELD_MANAGER, release_version_field, version_holder};

@@ -26,7 +26,8 @@ mod tests {
     use super::*;
 
     fn source(name: &str, config: &str, second: i64, suspend: bool) -> ConfigSource {
-        let spec = json!({"configName": config, "from": {"configMap": {"name": "live"}}, "suspend": suspend});
+        let from = json!({"git": {"url": "https://git.example.com/shop"}});
+        let spec = json!({"configName": config, "from": from, "suspend": suspend});
         let mut source = ConfigSource::new(name, serde_json::from_value(spec).unwrap());
         source.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
         source

@@ -1,5 +1,5 @@
-//! A Secret that is gone: after a time, the older versions that were made of it are deleted, too. The last version
-//! stays.
+//! A secret of Vault that is gone: after a time, the older versions that were made of it are deleted, too. The last
+//! version stays.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -9,13 +9,13 @@ use super::debounced_version::after;
 use super::periods::secret_retention;
 use super::source_snapshot::{Act, SourceSnapshot, Upstream};
 
-/// Notes the time when the object disappeared.
+/// Notes the time when the content disappeared.
 pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>, now: Timestamp) {
     match upstream {
         Upstream::Refused(explanation) if explanation.reason == Reason::SourceGone => {
             status.gone_time.get_or_insert(Time(now));
         }
-        // It is unknown whether the object exists.
+        // It is unknown whether the content exists.
         Upstream::Unknown => {}
         Upstream::Refused(explanation) if explanation.reason == Reason::NotAllowed => {}
         Upstream::Refused(_) | Upstream::Content(_) => status.gone_time = None,

@@ -3,40 +3,32 @@
 
 use std::fmt::Display;
 
-use nudge_api::{
-    ConfigSourceSpec, Explanation, GitReference, GitSource, OciSource, PartKind, SourcePlace, VaultSource,
-};
+use nudge_api::{ConfigSourceSpec, Explanation, GitReference, GitSource, OciSource, SourcePlace, VaultSource};
 
 use crate::config::name_fault;
 use crate::faults::invalid;
 use crate::outbound::Address;
 use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
 
+/// The fault of a source that names no place, or more than one.
+const NO_PLACE: &str = "it must name exactly one of git, oci and vault; a ConfigMap or Secret that pods should follow needs no source: \
+                        list its kind in spec.objects of the config with its name, and leave out spec.version";
+
 /// Returns all faults of a source of this name. The name is empty if the API server will generate it.
 pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {
     let config = spec.config_name.as_deref().unwrap_or(name);
     let name_fault =
         Some(config).filter(|config| !config.is_empty()).and_then(|name| name_fault("spec.configName", name));
-    name_fault.into_iter().chain(from_fault(config, spec)).collect()
+    name_fault.into_iter().chain(from_fault(spec)).collect()
 }
 
-fn from_fault(config: &str, spec: &ConfigSourceSpec) -> Option<Explanation> {
+fn from_fault(spec: &ConfigSourceSpec) -> Option<Explanation> {
     match spec.from.place() {
-        None => Some(invalid("spec.from", "it must name exactly one of configMap, secret, git, oci and vault")),
-        Some(SourcePlace::Object(PartKind::ConfigMap, name)) if name == config => {
-            Some(published_object_fault(PartKind::ConfigMap, name))
-        }
-        Some(SourcePlace::Object(..)) => None,
+        None => Some(invalid("spec.from", NO_PLACE)),
         Some(SourcePlace::Git(git)) => git_target(git).err(),
         Some(SourcePlace::Oci(oci)) => oci_target(oci).err(),
         Some(SourcePlace::Vault(vault)) => vault_address(vault).err(),
     }
-}
-
-/// Returns the fault of a source that names the object that Nudge publishes.
-pub fn published_object_fault(kind: PartKind, name: &str) -> Explanation {
-    let cause = format!("{kind} {name} is what Nudge publishes for the config of that name");
-    invalid("spec.from", format!("{cause}; name another {kind} there, or another config in spec.configName"))
 }
 
 /// Returns the repository and the revision that a source asks for.

@@ -23,17 +23,14 @@ fn broken() -> Vec<(Value, &'static str)> {
         let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
         json!({"from": {"vault": {"address": address, "auth": auth, "kv": {"path": "shop"}}}})
     };
-    let live = json!({"configMap": {"name": "live"}});
+    let live = json!({"git": {"url": "https://git.example.com/shop"}});
     vec![
-        (json!({"from": {}}), "spec.from: it must name exactly one of configMap, secret, git, oci and vault"),
+        (json!({"from": {}}), "spec.from: it must name exactly one of git, oci and vault"),
         (
-            json!({"from": {"configMap": {"name": "a"}, "secret": {"name": "a"}}}),
+            json!({"from": {"git": live["git"], "oci": {"url": "oci://registry.example.com/shop", "tag": "1"}}}),
             "spec.from: it must name exactly one of",
         ),
-        (
-            json!({"from": {"configMap": {"name": "shop"}}}),
-            "spec.from: ConfigMap shop is what Nudge publishes for the config",
-        ),
+        (json!({"from": {"configMap": {"name": "a"}}}), "list its kind in spec.objects of the config"),
         (json!({"from": live, "configName": "a".repeat(64)}), "spec.configName: config \"aaa"),
         (
             json!({"from": live, "configName": format!("{}.{}", "a".repeat(32), "b".repeat(32))}),
@@ -94,8 +91,6 @@ fn a_source_that_can_not_be_read_makes_nothing_and_says_why() {
 fn what_can_be_read_has_no_fault() {
     let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
     for from in [
-        json!({"configMap": {"name": "live"}}),
-        json!({"secret": {"name": "shop"}}),
         json!({"git": {"url": "git@git.example.com:shop", "path": "config/prod"}}),
         json!({"git": {"url": "https://git.example.com/shop", "ref": {"semver": ">=1.2, <2"}}}),
         json!({"oci": {"url": "oci+http://registry.tools.svc:5000/shop", "digest": format!("sha256:{}", "a".repeat(64))}}),

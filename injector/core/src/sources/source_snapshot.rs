@@ -5,14 +5,14 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, VersionedConfig};
 
 use super::debounced_version::DebouncedVersion;
 
-/// The object that a source follows, as far as it is known.
+/// The content of a source, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub enum Upstream<'a> {
-    /// The object has not been read yet.
+    /// The content has not been read yet.
     Unknown,
-    /// The object is missing, may not be read, or can't become a version.
+    /// The content is missing, may not be read, or can't become a version.
     Refused(&'a Explanation),
-    /// The content of the object.
+    /// The newest content.
     Content(&'a DebouncedVersion),
 }
 
@@ -21,7 +21,7 @@ pub enum Upstream<'a> {
 pub struct SourceSnapshot<'a> {
     /// The source, with the status as this process knows it.
     pub source: &'a ConfigSource,
-    /// The object that the source follows.
+    /// The content.
     pub upstream: Upstream<'a>,
     /// The refusal of the content by the config's rules, as far as the source knows them.
     pub refusal: Option<&'a Explanation>,

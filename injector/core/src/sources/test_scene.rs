@@ -10,7 +10,6 @@ use nudge_protocol::labels;
 use serde_json::json;
 
 use super::debounced_version::DebouncedVersion;
-use super::object_faults::explain_missing;
 use super::periods::debounce;
 use super::{Act, SourceSnapshot, Upstream, decide};
 use crate::requester::{Requester, noted_retry_time};
@@ -34,7 +33,7 @@ pub(super) fn sealed(version: &str) -> VersionStatus {
     }
 }
 
-/// A source, its object, and the config that it makes versions of.
+/// A source, its content, and the config that it makes versions of.
 pub(super) struct Scene {
     pub(super) source: ConfigSource,
     pub(super) newest: Option<DebouncedVersion>,
@@ -53,7 +52,7 @@ impl Scene {
     pub(super) fn new() -> Self {
         let source = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "generation": 1},
-            "spec": {"from": {"configMap": {"name": "live"}}}
+            "spec": {"from": {"git": {"url": "https://git.example.com/shop"}}}
         });
         let source = serde_json::from_value(source).unwrap();
         Self {
@@ -90,7 +89,7 @@ impl Scene {
     /// version already.
     pub(super) fn settle(&mut self) {
         for _ in 0..5 {
-            let gone = explain_missing(PartKind::ConfigMap, "live");
+            let gone = Reason::SourceGone.explained("secret shop does not exist");
             let upstream = match &self.newest {
                 _ if self.gone => Upstream::Refused(&gone),
                 Some(newest) => Upstream::Content(newest),

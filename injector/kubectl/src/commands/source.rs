@@ -112,7 +112,6 @@ fn is_unattended(source: &ConfigSource, attended: Option<bool>, now: Timestamp) 
 
 fn row(source: &ConfigSource) -> Vec<String> {
     let place_words = source.spec.from.place().map(|from| match from {
-        SourcePlace::Object(kind, name) => format!("{}/{name}", kind.as_str().to_lowercase()),
         SourcePlace::Git(git) => git.url.clone(),
         SourcePlace::Oci(oci) => oci.url.clone(),
         SourcePlace::Vault(vault) => format!("{} {}/{}", vault.address, vault.kv.mount, vault.kv.path),
@@ -160,7 +159,7 @@ async fn sync(session: &Session, named: &Named) -> Result<(), Failure> {
     let now = Timestamp::now().to_string();
     patch(session, named, &json!({"metadata": {"annotations": {labels::SYNC: now}}})).await?;
     let (name, suffix) = (&named.source, named.dry.dry_run.suffix());
-    session.out.line(&format!("source {name} looks at its object again{suffix}"))
+    session.out.line(&format!("source {name} reads its content again{suffix}"))
 }
 
 async fn suspend(session: &Session, named: &Named) -> Result<(), Failure> {
@@ -204,7 +203,7 @@ mod tests {
     fn source(status: &Value) -> ConfigSource {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
-            "spec": {"from": {"secret": {"name": "tls"}}}, "status": status
+            "spec": {"from": {"git": {"url": "https://git.example.com/shop"}}}, "status": status
         }))
         .unwrap()
     }

@@ -1,4 +1,4 @@
-//! One source: follows its object and its config, and carries out the decisions.
+//! One source: polls its server, follows its config, and carries out the decisions.
 
 mod acts;
 mod kept_draft;
@@ -11,15 +11,14 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, SourcePlace, VersionedConfig};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, VersionedConfig};
 use nudge_authoring::source_name;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::sources::{
-    self, Decision, SourceSnapshot, Upstream, debounce, decide, explain_missing, explain_unreadable,
-};
+use nudge_core::sources::{self, Decision, SourceSnapshot, Upstream, debounce, decide};
 use nudge_core::versions::Seals;
 use nudge_protocol::NameError;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
@@ -29,10 +28,12 @@ use crate::draft::{VersionDraft, read};
 use crate::feed::feed;
 use crate::follow::{ObjectState, follow};
 use crate::shared::Sources;
-use crate::upstream::{API_BACKOFF, Object};
+use crate::source_content::SourceContent;
 use crate::validity::Validity;
 use crate::writes::Writes;
 
+/// The waits after failed calls of the API server in a row.
+const API_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 /// The minimum time between two writes of a status.
 const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// The maximum number of acts in one reconciliation.
@@ -40,12 +41,12 @@ const MAX_ACTS_PER_RECONCILE: usize = 4;
 /// The interval of reconciles of a source without events, because setting a clock may delay acts that are due.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(5);
 
-/// The content of the object, or the reason why there is none.
+/// The content of the source, or the reason why there is none.
 enum ContentState {
     Unknown,
     Refused(Explanation),
     /// The content becomes a version. The judged content must be the created content, so the draft is kept until its
-    /// version is sealed or refused. After that, the object is read again if its content is needed.
+    /// version is sealed or refused. After that, the content is read again if it is needed.
     Read {
         draft: Option<KeptDraft>,
         newest: sources::DebouncedVersion,
@@ -109,7 +110,7 @@ pub(crate) struct Task {
     /// The number of acts that failed since the last success.
     failures: u32,
     pause: Option<Pause>,
-    /// The time of the next read of the object even if the object has not changed.
+    /// The time of the next read of the content even if it has not changed.
     reread_at: Option<Instant>,
     reconcile_at: Instant,
     writes: Writes,
@@ -144,7 +145,7 @@ impl Task {
         let seconds = self.sources.watch_seconds;
         let configs = Api::<VersionedConfig>::namespaced(self.sources.client.clone(), &self.namespace);
         let mut configs = follow(configs, self.source.config(), seconds);
-        let mut objects = self.objects();
+        let mut contents = self.contents();
         loop {
             tokio::select! {
                 changed = self.receiver.changed() => {
@@ -154,11 +155,11 @@ impl Task {
                     if self.receive() {
                         // The source may take other keys.
                         self.content = ContentState::Unknown;
-                        objects = self.objects();
+                        contents = self.contents();
                         self.reset_backoff();
                     }
                 }
-                Some(state) = objects.next() => self.observe_object(state),
+                Some(result) = contents.next() => self.observe_content(result),
                 Some(state) = configs.next() => self.observe_config(state),
                 () = sleep_until(self.reconcile_at) => {}
             }
@@ -166,7 +167,7 @@ impl Task {
             self.reconcile().await;
             if self.reread_at.is_some_and(|reread_at| reread_at <= Instant::now()) {
                 self.reread_at = None;
-                objects = self.objects();
+                contents = self.contents();
             }
         }
     }
@@ -181,7 +182,7 @@ impl Task {
         changed
     }
 
-    fn objects(&self) -> BoxStream<'static, ObjectState<Object>> {
+    fn contents(&self) -> BoxStream<'static, Result<SourceContent, Explanation>> {
         feed(&self.sources, &self.namespace, &self.source)
     }
 
@@ -201,21 +202,9 @@ impl Task {
         (self.pause, self.failures) = (None, 0);
     }
 
-    fn observe_object(&mut self, state: ObjectState<Object>) {
-        let (now, own_name) = (Timestamp::now(), self.source.name_any());
-        let watched = match self.source.spec.from.place() {
-            Some(SourcePlace::Object(kind, name)) => Some((kind, name)),
-            _ => None,
-        };
-        let draft = match (state, watched) {
-            (ObjectState::There(object), _) => read(&self.source, object),
-            (ObjectState::Failed(explanation), _) => Err(explanation),
-            (ObjectState::Gone, Some((kind, name))) => Err(explain_missing(kind, name)),
-            (ObjectState::Forbidden, Some((kind, name))) => {
-                Err(explain_unreadable(kind, name, &own_name, &self.sources.account))
-            }
-            (ObjectState::Gone | ObjectState::Forbidden, None) => return,
-        };
+    fn observe_content(&mut self, result: Result<SourceContent, Explanation>) {
+        let now = Timestamp::now();
+        let draft = result.and_then(|content| read(&self.source, content));
         let draft = draft.and_then(|draft| self.version_name(&draft).map(|version| (draft, version)));
         // The older draft gives its room back before the newer one is kept.
         let before = match std::mem::replace(&mut self.content, ContentState::Unknown) {
@@ -248,7 +237,7 @@ impl Task {
             ObjectState::There(config) => KnownConfig::Present(Box::new(config)),
             ObjectState::Gone => KnownConfig::Absent,
             // The first write shows which rights are missing.
-            ObjectState::Forbidden | ObjectState::Failed(_) => return,
+            ObjectState::Forbidden => return,
         };
         let refusal = self.pause.as_ref().and_then(|pause| pause.refusal.as_ref());
         let is_held = refusal.is_some_and(|refusal| refusal.reason == Reason::HeldBy);

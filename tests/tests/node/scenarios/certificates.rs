@@ -3,8 +3,8 @@
 //! restarted. How long it takes from the write of the Secret to a handshake with the certificate; if this scenario runs
 //! alone or for minutes, beside the file of the same Secret in a volume, for which the kubelet takes more than one.
 //!
-//! A few rotations, one as soon as the one before is served; or one every two minutes for as many minutes as
-//! `NUDGE_TLS_MINUTES` says, with the defaults of a source.
+//! A few rotations, one as soon as the one before is served, so a minute apart; or one every two minutes for as many
+//! minutes as `NUDGE_TLS_MINUTES` says.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
+use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::cluster::installation::at_once;
 use nudge_tests::cluster::{Authority, Certified};
 use rustls::pki_types::CertificateDer;
@@ -22,10 +23,10 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::exposure::wait_for_status;
 use crate::log::Log;
 use crate::objects::{list, opted_in, pod, python, shell, template};
 use crate::report::seconds;
-use crate::sourced::why;
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
@@ -34,11 +35,13 @@ const TITLE: &str = "A TLS Secret is rotated: from its write to the new certific
 /// The number of rotations if nobody requests minutes.
 const FEW: usize = 3;
 const ROTATION_INTERVAL: Duration = Duration::from_mins(2);
-const LIVING: &str = "web-tls-live";
+/// The config, and the Secret that it follows.
+const CONFIG: &str = "web-tls";
 const SERVERS: [&str; 2] = ["nginx", "python"];
-/// Versions that are kept in addition to those in use: the default of a source, current and previous, and one that a
-/// rollout leaves.
-const MAX_VERSIONS: usize = 3 + 3;
+/// The number of versions that are kept beside those in use.
+const HISTORY_LIMIT: usize = 3;
+/// Versions that are kept: these, current and previous, and one that a rollout leaves.
+const MAX_VERSIONS: usize = HISTORY_LIMIT + 3;
 
 /// An nginx that knows nothing of Nudge, with the agent's files.
 const NGINX: &str = r#"
@@ -156,25 +159,17 @@ struct Form {
     rotations: usize,
     /// The time between rotations; none begins before the one before is served.
     every: Option<Duration>,
-    source: Value,
     rollout: Value,
 }
 
 fn form() -> Result<Form> {
     let Some(minutes) = env::var_os(MINUTES) else {
-        let source = json!({"debounceSeconds": 0, "minPeriodSeconds": 0});
-        return Ok(Form { rotations: FEW, every: None, source, rollout: at_once() });
+        return Ok(Form { rotations: FEW, every: None, rollout: at_once() });
     };
     let minutes = minutes.to_str().and_then(|text| text.parse::<u64>().ok());
     let rotations = minutes.with_context(|| format!("{MINUTES} is no number"))? * 60 / ROTATION_INTERVAL.as_secs();
-    // As injector/SOURCES.md has it.
     let rollout = json!({"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 10, "bakeSeconds": 0});
-    Ok(Form {
-        rotations: usize::try_from(rotations)?.max(1),
-        every: Some(ROTATION_INTERVAL),
-        source: json!({}),
-        rollout,
-    })
+    Ok(Form { rotations: usize::try_from(rotations)?.max(1), every: Some(ROTATION_INTERVAL), rollout })
 }
 
 /// A certificate that was written, and who has it since when.
@@ -186,19 +181,24 @@ struct Rotation {
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let form = form()?;
-    let home = ScenarioNamespace::sourced(suite, "certificates").await?;
+    let home = ScenarioNamespace::enabled(suite, "certificates").await?;
     let authority = Authority::new("tests")?;
     let first = authority.server(&["web"])?;
+    for part in ["secrets", "publish-secrets"] {
+        home.kubectl(&["apply", "-k", &format!("deploy/namespace/{part}")])?;
+    }
     home.space
         .create_object::<Secret>(
-            json!({"metadata": {"name": LIVING}, "type": "kubernetes.io/tls", "stringData": pair(&first)}),
+            json!({"metadata": {"name": CONFIG}, "type": "kubernetes.io/tls", "stringData": pair(&first)}),
         )
         .await?;
-    let metadata = json!({"name": "web-tls"});
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": metadata, "spec": {"rollout": form.rollout}});
+    let metadata = json!({"name": CONFIG});
+    let spec = json!({"rollout": form.rollout, "objects": ["Secret"], "historyLimit": HISTORY_LIMIT});
+    let config =
+        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": metadata, "spec": spec});
     home.apply(&config.to_string())?;
-    home.source("web-tls", "secret", LIVING, &form.source)?;
-    let mut version = home.newest_is_current("web-tls", None).await?;
+    home.wait_until_current(CONFIG, "1.0.0").await?;
+    let mut version = Some("1.0.0".to_owned());
 
     let pods = servers(&home).await?;
     let client = client(&home, &authority, &pods).await?;
@@ -216,7 +216,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         }
         let rotation = rotate(&home, &authority, &client).await.with_context(|| format!("rotation {number}"))?;
         rotations.push(rotation);
-        version = home.newest_is_current("web-tls", Some(&version)).await?;
+        let is_newest = |status: &VersionedConfigStatus| {
+            status.state() == ConfigState::Current && status.current_version != version
+        };
+        version = wait_for_status(&home, CONFIG, "the certificate is current", is_newest).await?.current_version;
     }
     let refreshed = match &volume {
         Some((_, file)) => refresh_delays(file, &rotations, form.every.is_some()).await?,
@@ -275,7 +278,7 @@ async fn volume(home: &ScenarioNamespace<'_>) -> Result<(Pod, Log)> {
     let mut volume = shell(home, VOLUME);
     volume["volumeMounts"] = json!([{"name": "tls", "mountPath": "/tls"}]);
     let mut volume = template("volume", &volume);
-    volume["spec"]["volumes"] = json!([{"name": "tls", "secret": {"secretName": LIVING}}]);
+    volume["spec"]["volumes"] = json!([{"name": "tls", "secret": {"secretName": CONFIG}}]);
     home.apply(&pod(volume).to_string())?;
     let volume = home.ready_pod("app=volume").await?;
     let log = home.follow(&volume).await?;
@@ -299,7 +302,7 @@ async fn client(home: &ScenarioNamespace<'_>, authority: &Authority, servers: &[
 async fn rotate(home: &ScenarioNamespace<'_>, authority: &Authority, client: &Log) -> Result<Rotation> {
     let certified = authority.server(&["web"])?;
     let patch = Patch::Merge(json!({"stringData": pair(&certified)}));
-    home.space.api::<Secret>().patch(LIVING, &PatchParams::default(), &patch).await?;
+    home.space.api::<Secret>().patch(CONFIG, &PatchParams::default(), &patch).await?;
     let at = OffsetDateTime::now_utc();
     let mut served = BTreeMap::new();
     for server in SERVERS {
@@ -340,12 +343,10 @@ fn count_connections(client: &Log) -> Result<usize> {
 
 /// Returns what is left of this many versions.
 async fn keeps_few(home: &ScenarioNamespace<'_>) -> Result<()> {
-    let of_config = ListParams::default().labels("nudge.dev/config=web-tls");
+    let of_config = ListParams::default().labels(&format!("nudge.dev/config={CONFIG}"));
     let secrets = home.space.api::<Secret>().list_metadata(&of_config).await?.items;
     let names: Vec<_> = secrets.iter().map(|secret| &secret.metadata).map(ObjectMeta::clone).collect();
     ensure!((1..=MAX_VERSIONS).contains(&names.len()), "{names:#?}");
-    let status = home.source_until("web-tls", "the source is content", |status| why(status).0 == "Activated").await?;
-    ensure!(status.waiting.is_none(), "{status:?}");
     Ok(())
 }
 

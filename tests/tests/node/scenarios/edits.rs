@@ -1,4 +1,4 @@
-//! `kubectl edit` of a living ConfigMap, with a typing error in a JSON value. It is stopped by a rule of the config,
+//! `kubectl edit` of a ConfigMap that a config follows, with a typing error in a JSON value. It is stopped by a rule of the config,
 //! which no pod sees; by the application that is asked, in one pod; and by an application that becomes unready, in one
 //! pod. What the user reads each time, and the correction by another `kubectl edit`.
 
@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use nudge_api::{ConfigSourceStatus, ConfigState, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -20,12 +20,13 @@ use crate::log::Log;
 use crate::objects::{deployment, list, opted_in, plain, python};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::sourced::why;
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "kubectl edit with a typing error in a JSON value, four pods each";
 const PODS: usize = 4;
+/// The version of the first text.
+const FIRST: &str = "1.0.0";
 
 /// Ready while it can read its file. It says what it reads, and what it is asked, if it is.
 const APP: &str = r#"
@@ -77,34 +78,41 @@ struct Case {
     name: &'static str,
     rules: Value,
     asks: bool,
-    /// The reason and a part of the message of the source, and who has to act.
-    reason: &'static str,
+    /// The reason of the failure, and a part of what the user reads. A rule lets no version be made, so none fails.
+    failure: Option<&'static str>,
     says: &'static str,
     /// How many pods had the typing error, and how many were asked about it.
     saw: (usize, usize),
 }
 
 fn cases() -> [Case; 3] {
-    let base = Case { name: "", rules: json!([]), asks: false, reason: "Failed", says: "", saw: (0, 0) };
+    let base = Case { name: "", rules: json!([]), asks: false, failure: None, says: "", saw: (0, 0) };
     let json = json!([{"name": "app", "key": "app.json", "format": "json"}]);
     [
-        Case { name: "rule", rules: json, reason: "Invalid", says: "app.json", ..base },
+        Case { name: "rule", rules: json, says: "app.json", ..base },
         Case {
             name: "check",
             rules: json!([]),
             asks: true,
-            says: "failed and is not tried again",
+            failure: Some("CheckRefused"),
+            says: "container app refuses it: app.json: ",
             saw: (0, 1),
+        },
+        Case {
+            name: "readiness",
+            rules: json!([]),
+            failure: Some("PodNotReady"),
+            says: "became unready",
+            saw: (1, 0),
             ..base
         },
-        Case { name: "readiness", rules: json!([]), says: "failed and is not tried again", saw: (1, 0), ..base },
     ]
 }
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Built before anything is timed.
     binary::kubectl_nudge()?;
-    let home = ScenarioNamespace::sourced(suite, "edits").await?;
+    let home = ScenarioNamespace::enabled(suite, "edits").await?;
     let cases = cases();
     for case in &cases {
         begin(&home, case)?;
@@ -122,12 +130,10 @@ fn begin(home: &ScenarioNamespace<'_>, case: &Case) -> Result<()> {
     let rollout = json!({"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
     let config = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-        "spec": {"rollout": rollout, "validation": case.rules},
+        "spec": {"rollout": rollout, "validation": case.rules, "objects": ["ConfigMap"]},
     });
-    let live = plain(&live(name), &json!({"app.json": "{\"lives\": 3}\n"}));
-    home.apply(&list([config, live]))?;
-    // The correction comes within the minute.
-    home.source(name, "configmap", &self::live(name), &json!({"minPeriodSeconds": 0}))?;
+    let map = plain(name, &json!({"app.json": "{\"lives\": 3}\n"}));
+    home.apply(&list([config, map]))?;
     let mut container = python(home, APP);
     container["readinessProbe"] =
         json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 2, "timeoutSeconds": 2});
@@ -139,10 +145,6 @@ fn begin(home: &ScenarioNamespace<'_>, case: &Case) -> Result<()> {
     home.apply(&list([deployment(&opted_in(name, &container, &annotations), i32::try_from(PODS)?)]))
 }
 
-fn live(name: &str) -> String {
-    format!("{name}-live")
-}
-
 /// `kubectl edit` by a user whose editor replaces one text by another.
 fn edit(home: &ScenarioNamespace<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateTime> {
     let folder = tempfile::tempdir()?;
@@ -150,7 +152,7 @@ fn edit(home: &ScenarioNamespace<'_>, name: &str, from: &str, to: &str) -> Resul
     fs::write(&editor, format!("grep -q '{from}' \"$1\" && sed -i 's/{from}/{to}/' \"$1\"\n"))?;
     let mut command = home.place.command("kubectl");
     command.env("KUBE_EDITOR", format!("sh {}", editor.display()));
-    let edited = succeed(command.args(["-n", &home.space.name, "edit", "configmap", &live(name)]))?;
+    let edited = succeed(command.args(["-n", &home.space.name, "edit", "configmap", name]))?;
     ensure!(edited.contains("edited"), "{edited}");
     Ok(OffsetDateTime::now_utc())
 }
@@ -165,19 +167,19 @@ async fn test_edit(home: &ScenarioNamespace<'_>, case: &Case) -> Result<[String;
         log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "starts with {'lives': 3}").await?;
         logs.push(log);
     }
-    let good = home.newest_is_current(name, None).await?;
+    home.wait_until_current(name, FIRST).await?;
 
     let edited = edit(home, name, r#""lives": 3"#, r#""lives": 3,"#)?;
-    let says_it = |status: &ConfigSourceStatus| {
-        let (reason, message) = why(status);
-        reason == case.reason && message.contains(case.says)
+    let is_stopped = |status: &VersionedConfigStatus| match case.failure {
+        Some(_) => status.rollout.failure.is_some(),
+        None => status.conditions.iter().any(|condition| condition.message.contains(case.says)),
     };
-    let status = home.source_until(name, "the typing error is stopped", says_it).await?;
+    wait_for_status(home, name, "the typing error is stopped", is_stopped).await?;
     let after = OffsetDateTime::now_utc() - edited;
     // All who had it have come back.
     let rests = |status: &VersionedConfigStatus| matches!(status.state(), ConfigState::Current | ConfigState::Failed);
     wait_for_status(home, name, "nothing moves", rests).await?;
-    assert_messages(home, case, &good, &status).await?;
+    assert_messages(home, case).await?;
     let back = ready(home, name, PODS).await?;
     ensure!(back.iter().map(kube::ResourceExt::uid).eq(pods.iter().map(kube::ResourceExt::uid)), "other pods");
     let count = |text: &str| logs.iter().filter(|log| logged(log, text)).count();
@@ -185,8 +187,10 @@ async fn test_edit(home: &ScenarioNamespace<'_>, case: &Case) -> Result<[String;
     ensure!(saw == case.saw, "{} pods had it, {} were asked", saw.0, saw.1);
 
     let corrected = edit(home, name, r#""lives": 3,"#, r#""lives": 5"#)?;
-    let better = home.newest_is_current(name, Some(&good)).await?;
-    ensure!(better != good, "{better}");
+    let is_better = |status: &VersionedConfigStatus| {
+        status.state() == ConfigState::Current && status.current_version.as_deref() != Some(FIRST)
+    };
+    wait_for_status(home, name, "the correction is current", is_better).await?;
     let again = OffsetDateTime::now_utc() - corrected;
     for log in &logs {
         log.line(corrected, LONG_WAIT_TIMEOUT, "runs {'lives': 5}").await?;
@@ -203,38 +207,21 @@ fn logged(log: &Log, text: &str) -> bool {
 }
 
 /// What the user reads, by kubectl and by kubectl nudge.
-async fn assert_messages(
-    home: &ScenarioNamespace<'_>,
-    case: &Case,
-    good: &str,
-    status: &ConfigSourceStatus,
-) -> Result<()> {
+async fn assert_messages(home: &ScenarioNamespace<'_>, case: &Case) -> Result<()> {
     let name = case.name;
-    let listed = home.kubectl(&["get", "csrc", name])?;
-    let row = listed.lines().last().context("nothing is listed")?;
-    ensure!(row.contains(&format!("False   {}", case.reason)), "{listed}");
-    let listed = nudge(home, &["source", "list"])?;
-    let line = format!("{name}: {}", why(status).1);
-    ensure!(listed.lines().any(|listed| listed == line), "{listed}");
     let shown = nudge(home, &["status", name])?;
-    ensure!(shown.contains(&format!("{name}, {}: {}", case.reason, why(status).1)), "{shown}");
+    ensure!(shown.contains(case.says), "{shown}");
     let config = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
-    ensure!(config.current_version.as_deref() == Some(good), "{config:#?}");
+    ensure!(config.current_version.as_deref() == Some(FIRST), "{config:#?}");
     let maps = ListParams::default().labels(&format!("nudge.dev/config={name}"));
     let versions = home.space.api::<ConfigMap>().list(&maps).await?.items.len();
-    if case.reason == "Invalid" {
-        ensure!(status.version.as_deref() == Some(good) && versions == 1, "{versions} versions, {status:?}");
-        ensure!(config.rollout.failure.is_none(), "{shown}");
+    let Some(reason) = case.failure else {
+        ensure!(versions == 1 && config.rollout.failure.is_none(), "{versions} versions, {shown}");
         return Ok(());
-    }
-    let failure = config.rollout.failure.context("no failure")?;
-    ensure!(versions == 2 && status.failed_versions == [failure.version.clone()], "{versions} versions, {status:?}");
-    let (reason, text) = if case.asks {
-        ("CheckRefused", "container app refuses it: app.json: ")
-    } else {
-        ("PodNotReady", "became unready")
     };
-    ensure!(failure.reason.as_str() == reason && failure.message.contains(text), "{failure:?}");
-    ensure!(shown.contains(text) && shown.contains(&failure.version), "{shown}");
+    let failure = config.rollout.failure.context("no failure")?;
+    ensure!(versions == 2, "{versions} versions");
+    ensure!(failure.reason.as_str() == reason && failure.message.contains(case.says), "{failure:?}");
+    ensure!(shown.contains(&failure.version), "{shown}");
     Ok(())
 }

@@ -8,6 +8,7 @@ use nudge_api::ConfigSource;
 use nudge_tests::Installation;
 use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::space::{group, user};
+use nudge_tests::servers::git_content::git_content;
 use serde_json::json;
 
 use crate::approval::scene::{Shop, User, WAIT_TIMEOUT, allow, assert_refused, message};
@@ -195,10 +196,10 @@ async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
         shop.space.grant(&format!("sources-{name}"), rules.clone(), user(name)).await?;
     }
     bind(&shop.space, "nudge-sources").await?;
-    sources::live(&shop.space, "live", "two").await?;
+    let Some(content) = git_content(&shop.space, "live", "two").await? else { return Ok(()) };
     let source = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
-        "spec": {"from": {"configMap": {"name": "live"}}, "activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0}
+        "spec": {"from": content.from, "activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0}
     });
     let source: ConfigSource = serde_json::from_value(source)?;
     let try_to_create = async || alice.api::<ConfigSource>().create(&PostParams::default(), &source).await.ok();

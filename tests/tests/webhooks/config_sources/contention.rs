@@ -4,23 +4,26 @@ use anyhow::{Context, Result, ensure};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_tests::servers::git_content::git_content;
 use serde_json::json;
 
 use crate::config_sources::refused::sources_of;
 use crate::config_sources::scene::{
-    changes, condition, config_until, create_quick_source, enabled, is, live, until, versions, wait_until_current,
+    condition, config_until, create_quick_source, enabled, is, until, versions, wait_until_current,
 };
 
 #[tokio::test]
 async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Result<()> {
     let Some(space) = enabled("two", false).await? else { return Ok(()) };
-    live(&space, "one", "1").await?;
-    live(&space, "two", "2").await?;
+    let (Some(one), Some(two)) = (git_content(&space, "one", "1").await?, git_content(&space, "two", "2").await?)
+    else {
+        return Ok(());
+    };
     let quickly = json!({"configName": "shop", "debounceSeconds": 0, "minPeriodSeconds": 0});
-    super::scene::source(&space, "a", &json!({"configMap": {"name": "one"}}), &quickly).await?;
+    super::scene::source(&space, "a", &one.from, &quickly).await?;
     let first = wait_until_current(&space, "a", None).await?;
     // Creation times are whole seconds, and then the name decides.
-    super::scene::source(&space, "b", &json!({"configMap": {"name": "two"}}), &quickly).await?;
+    super::scene::source(&space, "b", &two.from, &quickly).await?;
     let taken = until(&space, "b", "its config is taken", is("ConfigTaken")).await?;
     ensure!(condition(&taken, "Stalled").0 == "True", "{taken:?}");
     ensure!(condition(&taken, "Ready").2.starts_with("source a is older"), "{taken:?}");
@@ -33,15 +36,15 @@ async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Res
 #[tokio::test]
 async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()> {
     let Some(space) = enabled("person", false).await? else { return Ok(()) };
-    live(&space, "live", "1").await?;
-    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let Some(content) = git_content(&space, "live", "1").await? else { return Ok(()) };
+    create_quick_source(&space, "shop", &content.from).await?;
     let first = wait_until_current(&space, "shop", None).await?;
-    changes(&space, "live", "2").await?;
+    content.change("2").await?;
     let second = wait_until_current(&space, "shop", Some(&first)).await?;
     let configs = space.api::<VersionedConfig>();
     let person = PatchParams { field_manager: Some("nudge-cli".to_owned()), ..PatchParams::default() };
     configs.patch("shop", &person, &Patch::Merge(json!({"spec": {"version": first}}))).await?;
-    changes(&space, "live", "3").await?;
+    content.change("3").await?;
     let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by nudge-cli"), "{held:?}");
     let config =
@@ -64,13 +67,13 @@ async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()
 #[tokio::test]
 async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
     let Some(space) = enabled("managed", false).await? else { return Ok(()) };
-    live(&space, "live", "1").await?;
+    let Some(content) = git_content(&space, "live", "1").await? else { return Ok(()) };
     let config = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1.0.0"}
     });
     let flux = PatchParams::apply("flux").force();
     space.api::<VersionedConfig>().patch("shop", &flux, &Patch::Apply(&config)).await?;
-    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    create_quick_source(&space, "shop", &content.from).await?;
     let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by flux"), "{held:?}");
     ensure!(versions(&space, "shop").await?.is_empty());

@@ -7,11 +7,12 @@ use nudge_api::VersionedConfig;
 use nudge_tests::Installation;
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::at_once;
+use nudge_tests::servers::git_content::git_content;
 use serde_json::json;
 
 use crate::config_sources::pod::Speaker;
 use crate::config_sources::scene::{
-    changes, condition, config_until, create_quick_source, enabled, is, live, until, wait_until_current,
+    condition, config_until, create_quick_source, enabled, is, until, wait_until_current,
 };
 
 async fn asked_for(space: &TestNamespace) -> Result<String> {
@@ -32,8 +33,8 @@ async fn moving_from(space: &TestNamespace, before: &str) -> Result<String> {
 async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() -> Result<()> {
     let Some((_, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let Some(space) = enabled("failing", false).await? else { return Ok(()) };
-    live(&space, "live", "good").await?;
-    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let Some(content) = git_content(&space, "live", "good").await? else { return Ok(()) };
+    create_quick_source(&space, "shop", &content.from).await?;
     let good = wait_until_current(&space, "shop", None).await?;
     let patch = json!({"spec": {"rollout": at_once()}});
     let config = space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -43,12 +44,12 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     config_until(&space, "shop", "the pod runs it", |_, status| status.pods.summary == "1/1").await?;
 
     // While it is moved, only the newest content waits.
-    changes(&space, "live", "bad").await?;
+    content.change("bad").await?;
     let bad = moving_from(&space, &good).await?;
-    changes(&space, "live", "lost").await?;
+    content.change("lost").await?;
     let lost = until(&space, "shop", "it waits", |status| status.waiting.is_some()).await?.waiting;
     let lost = lost.context("nothing waits")?.version;
-    changes(&space, "live", "next").await?;
+    content.change("next").await?;
     let waiting = until(&space, "shop", "the newest waits", |status| {
         status.waiting.as_ref().is_some_and(|waiting| waiting.version != lost)
     });
@@ -75,11 +76,11 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     ensure!(condition(&failed, "Stalled").0 == "True", "{failed:?}");
 
     // What failed comes again.
-    changes(&space, "live", "bad").await?;
+    content.change("bad").await?;
     let again = until(&space, "shop", "it is refused", |status| status.observed_version.as_ref() == Some(&bad)).await?;
     ensure!(is("Failed")(&again) && asked_for(&space).await? == next, "{again:?}");
     // And what was good. It is there still.
-    changes(&space, "live", "good").await?;
+    content.change("good").await?;
     config_until(&space, "shop", "it is asked for", |config, status| {
         config.spec.version.as_ref() == Some(&good) && status.current_version.as_ref() == Some(&good)
     })

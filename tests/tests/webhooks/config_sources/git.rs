@@ -13,25 +13,15 @@ use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::cluster::sources::may;
 use nudge_tests::cluster::space::user;
+use nudge_tests::ports;
 use nudge_tests::servers::git_repository::{Repository, git};
 use nudge_tests::servers::git_server::{GitServer, TOKEN, USER};
-use nudge_tests::{ports, tools};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
     MAX_MIRROR_BYTES, condition, enabled, is, mirrors, nowhere_logged, origin, patched, shared, source, until,
     wait_until_current,
 };
-
-/// Returns a server at an address of this machine that is not the loopback, with locations of nginx that come before
-/// its own.
-pub(crate) async fn server(more: &str) -> Result<Option<GitServer>> {
-    let Some(ip) = own_address()? else {
-        tools::skipped("this machine has no address but the loopback, to which nothing is sent");
-        return Ok(None);
-    };
-    GitServer::start_at(ports::free_at(ip)?, more).await
-}
 
 /// Creates a Secret with credentials that sources may read.
 pub(crate) async fn credentials(space: &TestNamespace, name: &str, hosts: &str, data: &Value) -> Result<()> {
@@ -48,7 +38,9 @@ async fn data(space: &TestNamespace, version: &str) -> Result<Value> {
 #[tokio::test]
 async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result<()> {
     let Some(space) = enabled("git", false).await? else { return Ok(()) };
-    let Some(server) = server("location /moved/ { return 302 https://localhost:1/; }").await? else { return Ok(()) };
+    let Some(server) = GitServer::start_outside("location /moved/ { return 302 https://localhost:1/; }").await? else {
+        return Ok(());
+    };
     let repository = Repository::new(server.root(), "shop")?;
     repository.write("config/prod/db/pool", "10\n")?;
     repository.write("config/prod/notes.md", "not for pods\n")?;
@@ -127,7 +119,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
 async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<()> {
     let Some(installation) = shared().await? else { return Ok(()) };
     let Some(space) = enabled("git-large", false).await? else { return Ok(()) };
-    let Some(server) = server("").await? else { return Ok(()) };
+    let Some(server) = GitServer::start_outside("").await? else { return Ok(()) };
     let [large, small] = [Repository::new(server.root(), "large")?, Repository::new(server.root(), "small")?];
     let mut random = Vec::new();
     File::open("/dev/urandom")?.take((MAX_MIRROR_BYTES + MAX_MIRROR_BYTES / 8).into()).read_to_end(&mut random)?;

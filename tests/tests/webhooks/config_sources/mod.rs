@@ -1,4 +1,4 @@
-//! Sources against a real API server: living objects become versions, by a control plane with its webhooks and a
+//! Sources against a real API server: what servers have becomes versions, by a control plane with its webhooks and a
 //! process of the role sources that has the rights of its account and no others.
 
 #![allow(clippy::print_stderr, reason = "times are for a person who runs it by hand")]
@@ -6,7 +6,6 @@
 mod contention;
 mod failing;
 mod git;
-mod living;
 mod oci;
 mod pod;
 mod publishing;
@@ -19,3 +18,4 @@ mod takeover;
 mod unchanged;
 mod validity;
 mod vault;
+mod versions;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Origin, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::bind;
-use nudge_tests::cluster::sources::{may, may_read};
+use nudge_tests::cluster::sources::may;
 use nudge_tests::{Installation, Replica, ReplicaOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -76,27 +76,9 @@ pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, s
     Ok(space)
 }
 
-/// Returns a living ConfigMap that sources may read.
-pub(crate) async fn live(space: &TestNamespace, name: &str, value: &str) -> Result<ConfigMap> {
-    may_read(space, "configmaps", name).await?;
-    space.create_object(json!({"metadata": {"name": name}, "data": {"key": value}})).await
-}
-
-/// Returns the same as a Secret of a type.
-pub(crate) async fn live_secret(space: &TestNamespace, name: &str, kind: &str, data: Value) -> Result<Secret> {
-    may_read(space, "secrets", name).await?;
-    space.create_object(json!({"metadata": {"name": name}, "type": kind, "stringData": data})).await
-}
-
 /// Lets the role sources decide about the published Secret of this name, as its message says.
 pub(crate) async fn may_publish(space: &TestNamespace, name: &str) -> Result<()> {
     may(space, &["update"], "secrets", name).await
-}
-
-pub(crate) async fn changes(space: &TestNamespace, name: &str, value: &str) -> Result<()> {
-    let patch = json!({"data": {"key": value}});
-    space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    Ok(())
 }
 
 /// Returns a source that does not wait for long.
@@ -139,7 +121,7 @@ pub(crate) fn is(reason: &'static str) -> impl Fn(&ConfigSourceStatus) -> bool {
     move |status| condition(status, "Ready").1 == reason
 }
 
-/// Waits until the config of this name has what the ConfigMap said last, and returns it.
+/// Waits until the config of this name is as expected, and returns it.
 pub(crate) async fn config_until(
     space: &TestNamespace,
     name: &str,

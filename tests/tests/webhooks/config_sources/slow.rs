@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::eventually;
 use nudge_tests::servers::git_repository::Repository;
+use nudge_tests::servers::git_server::GitServer;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::config_sources::git::server;
 use crate::config_sources::scene::{enabled, source, wait_until_current};
 
 /// Returns a server that takes connections and says nothing.
@@ -31,7 +31,7 @@ fn silent() -> Result<(String, Arc<Mutex<Vec<TcpStream>>>)> {
 async fn slow_servers_of_one_namespace_do_not_take_the_turns_of_others() -> Result<()> {
     let Some(slow) = enabled("git-slow", false).await? else { return Ok(()) };
     let Some(quick) = enabled("git-quick", false).await? else { return Ok(()) };
-    let Some(server) = server("").await? else { return Ok(()) };
+    let Some(server) = GitServer::start_outside("").await? else { return Ok(()) };
     Repository::new(server.root(), "shop")?;
     let (url, taken) = silent()?;
     // Other paths are other repositories, which wait for no common mirror.

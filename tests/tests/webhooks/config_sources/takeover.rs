@@ -6,14 +6,15 @@ use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchEvent, WatchParams};
 use nudge_tests::cluster::Options;
 use nudge_tests::cluster::sources::leads;
+use nudge_tests::servers::git_content::git_content;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
 use crate::config_sources::scene::{
-    WAIT_TIMEOUT, changes, create_quick_source, enabled_of, live, until, versions, wait_until_current,
+    WAIT_TIMEOUT, create_quick_source, enabled_of, until, versions, wait_until_current,
 };
 
 #[tokio::test]
@@ -26,8 +27,8 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     let mut leader = installation.sources(&options).await?;
     let mut next = installation.more_sources(&options).await?;
     let space = enabled_of(&installation, "takeover", false).await?;
-    live(&space, "live", "1").await?;
-    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let Some(content) = git_content(&space, "live", "1").await? else { return Ok(()) };
+    create_quick_source(&space, "shop", &content.from).await?;
     let first = wait_until_current(&space, "shop", None).await?;
     let of_versions = async || -> Result<BTreeSet<String>> {
         let parts = versions(&space, "shop").await?;
@@ -39,8 +40,7 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     let maps = space.api::<ConfigMap>();
     let since = maps.list(&ListParams::default()).await?.metadata.resource_version.context("no version")?;
     let mut events = Box::pin(maps.watch(&params, &since).await?);
-    let large = json!({"data": {"key": "2", "one": "x".repeat(600_000), "other": "x".repeat(420_000)}});
-    maps.patch("live", &PatchParams::default(), &Patch::Merge(large)).await?;
+    content.write([("key", "2"), ("one", &*"x".repeat(600_000)), ("other", &*"x".repeat(420_000))]).await?;
     loop {
         if let WatchEvent::Added(_) = events.try_next().await?.context("the watch has ended")? {
             break;
@@ -56,7 +56,7 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     // And before anything is made of a change that has to stay as it is for a while.
     let last = installation.more_sources(&options).await?;
     super::scene::patched(&space, "shop", &json!({"spec": {"debounceSeconds": 2}})).await?;
-    changes(&space, "live", "3").await?;
+    content.change("3").await?;
     next.process.kill()?;
     let third = wait_until_current(&space, "shop", Some(&second)).await?;
     eventually(WAIT_TIMEOUT, "another one leads", async || leads(&last).then_some(())).await?;

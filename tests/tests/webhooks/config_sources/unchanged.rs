@@ -11,16 +11,17 @@ use nudge_api::{ConfigSource, ConfigState, VersionedConfig, VersionedConfigStatu
 use nudge_tests::cluster::installation::{at_once, injected_pod_with};
 use nudge_tests::cluster::{Options, TestNamespace};
 use nudge_tests::servers::git_repository::Repository;
+use nudge_tests::servers::git_server::GitServer;
 use nudge_tests::servers::registry::PASSWORD;
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually, serving};
 use serde_json::json;
 
-use crate::config_sources::git::{credentials, server};
+use crate::config_sources::git::credentials;
 use crate::config_sources::oci::{nudge, registry};
 use crate::config_sources::scene::{
     WAIT_TIMEOUT, condition, config_until, enabled_of, is, source, until, wait_until_current,
 };
-use crate::config_sources::vault::{from, may_have_tokens, openbao};
+use crate::config_sources::vault::{may_have_tokens, openbao};
 
 const NAMES: [&str; 3] = ["git", "oci", "vault"];
 
@@ -56,7 +57,9 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     installation.apply_sources().await?;
     let sources = installation.sources(&ReplicaOptions::default()).await?;
     let space = enabled_of(&installation, "unchanged", true).await?;
-    let (Some(server), Some(registry)) = (server("").await?, registry().await?) else { return Ok(()) };
+    let (Some(server), Some(registry)) = (GitServer::start_outside("").await?, registry().await?) else {
+        return Ok(());
+    };
     let Some((mut bao, _)) = openbao(&installation, &space).await? else { return Ok(()) };
 
     let repository = Repository::new(server.root(), "shop")?;
@@ -88,7 +91,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     bao.allow("shop", (&space.name, "shop"), "secret/data/shop")?;
     let put = || bao.bao(&["kv", "put", "secret/shop", "pin=1234"]).map(drop);
     put()?;
-    let vault = from(&bao, "shop", "shop", &json!({"path": "shop"}));
+    let vault = bao.place("shop", "shop", &json!({"path": "shop"}));
 
     let extra_spec = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     let mut first = Vec::new();

@@ -8,12 +8,13 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig};
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
+use nudge_tests::servers::git_content::{git_content, read_again};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    WAIT_TIMEOUT, changes, condition, create_quick_source, enabled, is, live, live_secret, patched, until, versions,
-    wait_until_current,
+    WAIT_TIMEOUT, condition, create_quick_source, enabled, is, patched, until, versions, wait_until_current,
 };
+use crate::config_sources::vault::secret;
 
 /// Creates a config whose content must follow these rules.
 async fn create_config_with_rules(space: &TestNamespace, validation: Value) -> Result<()> {
@@ -35,17 +36,17 @@ fn refusal_message(status: &ConfigSourceStatus) -> Result<String> {
 async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     let Some(space) = enabled("rule", false).await? else { return Ok(()) };
     create_config_with_rules(&space, json!([{"name": "number", "key": "key", "format": "int"}])).await?;
-    live(&space, "live", "hunter1").await?;
-    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let Some(content) = git_content(&space, "live", "hunter1").await? else { return Ok(()) };
+    create_quick_source(&space, "shop", &content.from).await?;
     let message = refusal_message(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
     let expected = "the content breaks a rule of spec.validation: key key: ";
     ensure!(message.starts_with(expected) && message.ends_with("correct it, or change the rules"), "{message}");
     ensure!(versions(&space, "shop").await?.is_empty());
     // It is corrected.
-    changes(&space, "live", "1").await?;
+    content.change("1").await?;
     let first = wait_until_current(&space, "shop", None).await?;
     // The next mistake leaves what is there.
-    changes(&space, "live", "hunter2").await?;
+    content.change("hunter2").await?;
     let wrong = until(&space, "shop", "it is invalid", is("Invalid")).await?;
     refusal_message(&wrong)?;
     ensure!(wrong.version.as_ref() == Some(&first) && wrong.observed_version.as_ref() != Some(&first), "{wrong:?}");
@@ -64,15 +65,15 @@ async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_sho
     let Some(space) = enabled("rule", true).await? else { return Ok(()) };
     let schema = json!({"inline": {"type": "integer", "maximum": 9999}});
     create_config_with_rules(&space, json!([{"name": "pin", "key": "pin", "schema": schema}])).await?;
-    live_secret(&space, "live", "Opaque", json!({"pin": "hunter2"})).await?;
-    create_quick_source(&space, "shop", &json!({"secret": {"name": "live"}})).await?;
+    let Some((bao, from)) = secret(&space, &["pin=hunter2"]).await? else { return Ok(()) };
+    create_quick_source(&space, "shop", &from).await?;
     let message = refusal_message(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
     ensure!(message.contains("key pin"), "{message}");
     let secrets = space.api::<Secret>();
     let list_params = ListParams::default().labels("nudge.dev/config=shop");
     ensure!(secrets.list_metadata(&list_params).await?.items.is_empty());
-    let corrected = json!({"stringData": {"pin": "1234"}});
-    secrets.patch("live", &PatchParams::default(), &Patch::Merge(&corrected)).await?;
+    bao.put("shop", &["pin=1234"])?;
+    read_again(&space.api()).await?;
     wait_until_current(&space, "shop", None).await?;
     ensure!(secrets.list_metadata(&list_params).await?.items.len() == 1);
     Ok(())
@@ -88,21 +89,21 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     space.create_object::<ConfigMap>(map).await?;
     let schema = json!({"configMapKeyRef": {"name": "schema", "key": "of-key"}});
     create_config_with_rules(&space, json!([{"name": "number", "key": "key", "schema": schema}])).await?;
-    live(&space, "live", "1").await?;
-    create_quick_source(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let Some(content) = git_content(&space, "live", "1").await? else { return Ok(()) };
+    create_quick_source(&space, "shop", &content.from).await?;
     let first = wait_until_current(&space, "shop", None).await?;
 
-    changes(&space, "live", "hunter2").await?;
+    content.change("hunter2").await?;
     let message = refusal_message(&until(&space, "shop", "admission refuses it", is("Invalid")).await?)?;
     ensure!(message.contains("breaks a rule of spec.validation: key key"), "{message}");
     ensure!(versions(&space, "shop").await?.len() == 1);
 
     // What needs two objects is made, and is not sealed.
-    let large = |value: &str| json!({"data": {"key": value, "one": "x".repeat(600_000), "other": "x".repeat(420_000)}});
+    let (one, other) = ("x".repeat(600_000), "x".repeat(420_000));
+    let write = async |value: &str| content.write([("key", value), ("one", &*one), ("other", &*other)]).await;
     let becomes = async |value: &str| -> Result<ConfigSourceStatus> {
         let before = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?.observed_version;
-        let patch = Patch::Merge(large(value));
-        space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
+        write(value).await?;
         let invalid = |status: &ConfigSourceStatus| is("Invalid")(status) && status.observed_version != before;
         until(&space, "shop", "the gate refuses it", invalid).await
     };
@@ -128,8 +129,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     let config = space.api::<VersionedConfig>().get("shop").await?;
     ensure!(config.spec.version.as_ref() == Some(&first) && config.status.context("no status")?.invalid.len() == 1);
     // It is corrected.
-    let patch = Patch::Merge(large("2"));
-    space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
+    write("2").await?;
     wait_until_current(&space, "shop", Some(&fourth)).await?;
     Ok(())
 }

@@ -13,10 +13,10 @@ use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::sources::may;
 use nudge_tests::cluster::space::user;
 use nudge_tests::cluster::tokens::claims;
+use nudge_tests::servers::git_server::GitServer;
 use nudge_tests::servers::openbao::{OpenBao, ROOT};
 use serde_json::{Value, json};
 
-use crate::config_sources::git::server;
 use crate::config_sources::scene::{
     condition, create_quick_source, enabled, is, nowhere_logged, origin, patched, shared, source, until,
     wait_until_current,
@@ -37,9 +37,12 @@ pub(crate) async fn openbao(
     Ok(Some((bao, reviewer)))
 }
 
-pub(crate) fn from(bao: &OpenBao, role: &str, account: &str, kv: &Value) -> Value {
-    let auth = json!({"kubernetes": {"role": role, "serviceAccount": account}});
-    json!({"vault": {"address": bao.url(), "ca": bao.ca(), "auth": auth, "kv": kv}})
+/// Returns a server with a secret `shop` of these fields, and the place of it, which sources may read.
+pub(crate) async fn secret(space: &TestNamespace, fields: &[&str]) -> Result<Option<(OpenBao, Value)>> {
+    let Some(installation) = shared().await? else { return Ok(None) };
+    let Some((bao, _)) = openbao(installation, space).await? else { return Ok(None) };
+    let place = bao.serve(space, fields).await?;
+    Ok(Some((bao, place)))
 }
 
 /// Lets sources have tokens of an account, as the condition says.
@@ -69,7 +72,7 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     source(
         &space,
         "shop",
-        &from(&bao, "shop", "shop", &kv),
+        &bao.place("shop", "shop", &kv),
         &json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10}),
     )
     .await?;
@@ -151,13 +154,13 @@ async fn a_role_of_another_audience_refuses_a_token_which_is_for_its_address_alo
     let Some((bao, _)) = openbao(installation, &space).await? else { return Ok(()) };
     // The server in between stores the bodies of requests.
     let keeps = format!("location /v1/ {{ client_body_in_file_only on; proxy_pass http://{}; }}", bao.admin());
-    let Some(front) = server(&keeps).await? else { return Ok(()) };
+    let Some(front) = GitServer::start_outside(&keeps).await? else { return Ok(()) };
     let address = front.url("").trim_end_matches('/').to_owned();
     space.service_account("shop").await?;
     may_have_tokens(&space, "shop").await?;
     bao.allow("shop", (&space.name, "shop"), "secret/data/shop")?;
     bao.bao(&["kv", "put", "secret/shop", &format!("pin={VALUE}")])?;
-    let mut vault = from(&bao, "shop", "shop", &json!({"path": "shop"}));
+    let mut vault = bao.place("shop", "shop", &json!({"path": "shop"}));
     (vault["vault"]["address"], vault["vault"]["ca"]) = (json!(address), json!(front.ca()));
     create_quick_source(&space, "shop", &vault).await?;
     let refused = until(&space, "shop", "the role is for another address", is("FetchFailed")).await?;

@@ -47,7 +47,7 @@ fn a_source_says_why_its_newest_content_is_not_asked_for() {
         });
         let source: ConfigSource = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
-            "spec": {"from": {"configMap": {"name": "shop-live"}}}, "status": {"conditions": [ready]},
+            "spec": {"from": {"git": {"url": "https://git.example.com/shop"}}}, "status": {"conditions": [ready]},
         }))
         .unwrap();
         let mut report = Report::new(&config(&json!({"currentVersion": "2"})), &[]);
