@@ -128,18 +128,16 @@ fn check_possible(config: &VersionedConfig, version: String, inventory: &Invento
             _ => Ok(version),
         };
     }
-    Err(match inventory.others.get(&version) {
-        Some(seal_check) => not_sealed(&version, seal_check),
-        None => {
-            let versions = list_versions(inventory.sealed.iter().map(|sealed| sealed.version.as_str()));
-            let remedy = if config.spec.follows_text() {
-                text_remedy(config)
-            } else {
-                "create it, or set spec.version to one of".to_owned()
-            };
-            Reason::VersionMissing.explained(format!("version {version} does not exist; {remedy}: {versions}"))
-        }
-    })
+    if let Some(seal_check) = inventory.others.get(&version) {
+        return Err(not_sealed(&version, seal_check));
+    }
+    let versions = list_versions(inventory.sealed.iter().map(|sealed| sealed.version.as_str()));
+    let remedy = if config.spec.follows_text() {
+        text_remedy(config)
+    } else {
+        "create it, or set spec.version to one of".to_owned()
+    };
+    Err(Reason::VersionMissing.explained(format!("version {version} does not exist; {remedy}: {versions}")))
 }
 
 /// Returns at most ten names, newest first, or `(none)`.

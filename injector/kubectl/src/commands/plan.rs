@@ -49,7 +49,7 @@ pub(crate) async fn run(session: &Session, command: &PlanVersion) -> Result<(), 
         (None, Some(version)) => Request::Named(version.to_string()),
         (None, None) => Request::Requested,
     };
-    let plan = plan(session, name, request).await?;
+    let plan = Box::pin(plan(session, name, request)).await?;
     match command.output {
         Some(Format::Name) => session.out.line(&format!("versionedconfig.nudge.dev/{}", plan.config)),
         Some(format) => session.out.document(&plan, format),

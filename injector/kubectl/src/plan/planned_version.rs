@@ -51,14 +51,14 @@ impl PlannedVersion {
                 let asked_for = config.requested_version().map(str::to_owned);
                 config.spec.version = Some(version.clone());
                 config.spec.rollout.overridden = None;
-                Ok(Self { asked_for, ..Self::of_version(session, config, version).await? })
+                Ok(Self { asked_for, ..Box::pin(Self::of_version(session, config, version)).await? })
             }
             Request::Requested => {
                 let config = session.config(name).await?;
                 let asked_for = config.requested_version().map(str::to_owned);
-                Ok(Self { asked_for, ..Self::of_request(session, config, ContentsByKind::new()).await? })
+                Ok(Self { asked_for, ..Box::pin(Self::of_request(session, config, ContentsByKind::new())).await? })
             }
-            Request::File(change) => Self::of_file(session, name, *change).await,
+            Request::File(change) => Box::pin(Self::of_file(session, name, *change)).await,
         }
     }
 
@@ -88,18 +88,15 @@ impl PlannedVersion {
     /// Returns the version that the config asks for. `text` replaces the text of its objects.
     async fn of_request(session: &Session, config: VersionedConfig, text: ContentsByKind) -> Result<Self, Failure> {
         if config.spec.follows_text() {
-            return Self::of_text(session, config, text).await;
+            return Box::pin(Self::of_text(session, config, text)).await;
         }
         let status = config.status.as_ref();
         let desired = status.and_then(|status| status.desired_version.clone().or(status.current_version.clone()));
-        match config.spec.version.clone().or(desired) {
-            Some(version) => Self::of_version(session, config, version).await,
-            None => {
-                let fault =
-                    Reason::VersionMissing.explained("there is no version yet; make one with kubectl nudge create");
-                Ok(Self { faults: vec![fault], ..Self::of(config) })
-            }
+        if let Some(version) = config.spec.version.clone().or(desired) {
+            return Self::of_version(session, config, version).await;
         }
+        let fault = Reason::VersionMissing.explained("there is no version yet; make one with kubectl nudge create");
+        Ok(Self { faults: vec![fault], ..Self::of(config) })
     }
 
     async fn of_file(session: &Session, name: &str, change: ConfigChange) -> Result<Self, Failure> {
@@ -119,7 +116,7 @@ impl PlannedVersion {
         }
         let version = match (config.spec.version.clone(), versions.len()) {
             (Some(version), _) if versions.contains_key(&version) => version,
-            (_, 0) => return Self::of_request(session, config, text).await,
+            (_, 0) => return Box::pin(Self::of_request(session, config, text)).await,
             (_, 1) => versions.keys().next().cloned().unwrap_or_default(),
             _ => {
                 let names: Vec<&str> = versions.keys().map(String::as_str).collect();

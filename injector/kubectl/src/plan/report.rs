@@ -91,6 +91,7 @@ pub(super) struct KeyPlan {
 /// The time that a move takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the document says the unit")]
 pub(super) struct TimePlan {
     /// The minimum time, in seconds: watches, pauses, analyses and the bake.
     pub(super) least_seconds: u64,

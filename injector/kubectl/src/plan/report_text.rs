@@ -28,8 +28,8 @@ impl Plan {
     /// Returns the text of the plan.
     pub(crate) fn text(&self) -> String {
         let lines = self.lines();
-        let mut text: String =
-            lines.iter().map(|(name, value)| format!("{:<9}{}\n", format!("{name}:"), visible::line(value))).collect();
+        let lines = lines.iter().map(|(name, value)| format!("{:<9}{}\n", format!("{name}:"), visible::line(value)));
+        let mut text = lines.collect::<Vec<_>>().concat();
         let steps: Vec<Vec<String>> = self.steps.iter().map(step_row).collect();
         text += &section(&["STEP", "PODS", "WATCH", "PAUSE", "NAMES"], steps);
         let containers = self.containers.iter().map(container_row).collect();
