@@ -11,7 +11,7 @@ use nudge_protocol::{ContainerName, NotifySignal};
 use super::notification_status::status_now;
 use super::scope::{NotifyScope, Roots};
 use super::targets::{Selection, select};
-use super::verification::{Occasion, SignalledProcesses, Verification, Verifier};
+use super::verification::{Occasion, SignalledProcesses, Verification, Verifier, note_start};
 use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, SendOutcome, send, to_os_signal};
 use crate::publish::{Current, wait_for_other};
@@ -51,11 +51,10 @@ pub struct SignalledContainer {
 /// have another one.
 pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current, status: StatusPage, metrics: Metrics) {
     let SignalledContainer { name: container, signal, scope, known_etag, mut verifier } = container;
-    if let Some(verifier) = &mut verifier {
-        verifier.note_start(&ready, known_etag.as_deref()).await;
-    }
     let mut occasion = if known_etag.is_some() { Occasion::Repeat } else { Occasion::Change };
-    let mut is_newer = wait_for_other(&mut ready, known_etag.as_deref()).await;
+    let start = ready.clone();
+    let note_start = note_start(verifier.as_mut(), &start, known_etag.as_deref());
+    let ((), mut is_newer) = tokio::join!(note_start, wait_for_other(&mut ready, known_etag.as_deref()));
     while is_newer {
         let Some(dictionary) = ready.borrow_and_update().as_ref().map(|published| Arc::clone(&published.dictionary))
         else {

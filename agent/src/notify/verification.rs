@@ -69,6 +69,14 @@ pub(super) enum Occasion {
     Repeat,
 }
 
+/// Notes the dictionary that a container starts with. Must not be awaited before the wait for a newer dictionary, which
+/// it would delay.
+pub(super) async fn note_start(verifier: Option<&mut Verifier>, ready: &Current, known_etag: Option<&str>) {
+    if let Some(verifier) = verifier {
+        verifier.note_start(ready, known_etag).await;
+    }
+}
+
 impl Verifier {
     /// Checks the target of the expectation.
     pub fn new(
@@ -84,7 +92,7 @@ impl Verifier {
     }
 
     /// Notes the dictionary that the container has: that with `known_etag`, or else the one that it starts with.
-    pub(super) async fn note_start(&mut self, ready: &Current, known_etag: Option<&str>) {
+    async fn note_start(&mut self, ready: &Current, known_etag: Option<&str>) {
         let has_started = ready.borrow().is_some();
         let etag = match known_etag {
             Some(etag) => Some(etag.to_owned()),

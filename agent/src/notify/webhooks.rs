@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::http_exchange::DeliverError;
 use super::notification_status::status_now;
-use super::verification::{Occasion, Verification, Verifier};
+use super::verification::{Occasion, Verification, Verifier, note_start};
 use super::webhook_post::{Event, deliver};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 use crate::metrics::{Channel, Metrics};
@@ -176,10 +176,9 @@ impl Webhooks {
         known_etag: Option<String>,
         mut verifier: Option<Verifier>,
     ) {
-        if let Some(verifier) = &mut verifier {
-            verifier.note_start(&ready, known_etag.as_deref()).await;
-        }
-        let mut is_newer = wait_for_other(&mut ready, known_etag.as_deref()).await;
+        let start = ready.clone();
+        let note_start = note_start(verifier.as_mut(), &start, known_etag.as_deref());
+        let ((), mut is_newer) = tokio::join!(note_start, wait_for_other(&mut ready, known_etag.as_deref()));
         let mut has_missed = known_etag.is_some();
         while is_newer {
             // The publisher never becomes empty again.
