@@ -144,6 +144,8 @@ pub(super) struct FakeLookups {
     pub may_read: Vec<&'static str>,
     pub may_create_token: bool,
     pub secrets: bool,
+    /// What names any object.
+    pub holder: Option<&'static str>,
     /// The kinds that no process attends to.
     pub unattended: Vec<AttendedKind>,
     /// Access reviews fail, and nothing else.
@@ -223,6 +225,13 @@ impl Lookups for FakeLookups {
             return Err(LookupError::TooSlow { action: right.to_string(), limit: Duration::from_secs(1) });
         }
         asked
+    }
+
+    async fn holder(&self, _: &ReviewRequest, _: &str, _: (PartKind, &str)) -> Result<Option<String>, LookupError> {
+        if self.reviews_fail {
+            return Err(LookupError::TooSlow { action: "list".to_owned(), limit: Duration::from_secs(1) });
+        }
+        Ok(self.holder.map(str::to_owned))
     }
 
     async fn attends(&self, _: &ReviewRequest, _: &str, what: AttendedKind) -> Result<bool, LookupError> {

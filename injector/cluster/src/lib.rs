@@ -13,6 +13,7 @@ pub mod kubeconfig;
 pub mod lease;
 pub mod lenient;
 pub mod listing;
+pub mod object_holders;
 pub mod object_supervisor;
 pub mod own_rights;
 pub mod panics;

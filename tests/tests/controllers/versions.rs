@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -393,7 +394,7 @@ async fn the_history_limit_prunes_what_kubectl_nudge_made_and_nothing_in_use() -
             "spec": {"containers": [{"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop-2"}}]}]},
         }},
     });
-    space.create_object::<k8s_openapi::api::apps::v1::Deployment>(deployment).await?;
+    space.create_object::<Deployment>(deployment).await?;
     for number in 1..=6 {
         let name = number.to_string();
         let mut object = part("shop", &name, &format!("shop-{name}"), &json!({"key": name}));
@@ -413,6 +414,65 @@ async fn the_history_limit_prunes_what_kubectl_nudge_made_and_nothing_in_use() -
     let names: Vec<String> =
         space.api::<ConfigMap>().list(&ListParams::default()).await?.iter().map(kube::ResourceExt::name_any).collect();
     assert!(!names.contains(&"shop-1".to_owned()) && names.contains(&"shop-2".to_owned()));
+    Ok(())
+}
+
+/// Returns a Deployment without pods, whose template mounts the ConfigMap of this version.
+fn pinned(version: &str) -> Value {
+    let volume =
+        json!({"name": "conf", "projected": {"sources": [{"configMap": {"name": format!("shop-{version}")}}]}});
+    json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "app", "image": "test"}], "volumes": [volume]},
+        }},
+    })
+}
+
+/// Returns a ReplicaSet of an older revision of that Deployment.
+fn revision(version: &str) -> Value {
+    let mut set = pinned(version);
+    set["metadata"] = json!({"name": format!("web-{version}"), "labels": {"app": "web"}});
+    set
+}
+
+#[tokio::test]
+async fn a_version_that_a_template_names_outlives_the_history_and_the_config() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("pinned").await?;
+    config(&space, "shop", json!({"version": "4", "historyLimit": 0})).await?;
+    space.create_object::<Deployment>(pinned("2")).await?;
+    space.create_object::<ReplicaSet>(revision("1")).await?;
+    for number in 1..=4 {
+        let name = number.to_string();
+        let mut object = part("shop", &name, &format!("shop-{name}"), &json!({"key": name}));
+        object["metadata"]["labels"]["nudge.dev/prune"] = json!("true");
+        create_part::<ConfigMap>(&space, object).await?;
+        status(&space, "shop", "it is sealed", |status| {
+            status.version(&name).is_some() || !status.internal.retired.is_empty()
+        })
+        .await?;
+    }
+    let left = async |what: &str, versions: &'static [&'static str]| {
+        status(&space, "shop", what, |status| {
+            status.versions.iter().map(|version| version.version.as_str()).eq(versions.iter().copied())
+        })
+        .await
+    };
+    left("3 is gone, and what a template or a ReplicaSet names is not", &["1", "2", "4"]).await?;
+    // The next reconcile looks again: the older revision is gone.
+    space.api::<ReplicaSet>().delete("web-1", &DeleteParams::default()).await?;
+    let patch = json!({"spec": {"rollout": {"bakeSeconds": 1}}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    left("1 is gone, too", &["2", "4"]).await?;
+    space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
+    let maps: Api<ConfigMap> = space.api();
+    eventually(WAIT_TIMEOUT, "the current version is gone", async || {
+        maps.get_opt("shop-4").await.ok()?.is_none().then_some(())
+    })
+    .await?;
+    assert!(maps.get_opt("shop-2").await?.is_some(), "a template names it");
     Ok(())
 }
 

@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
-use nudge_api::VersionedConfig;
+use kube::{Api, Client, ResourceExt as _};
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::object_holders::object_holders;
 use nudge_core::namespaces::NamespaceRule;
+use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
+use tokio::time::timeout;
 
 use super::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
 use crate::review::ReviewRequest;
@@ -20,6 +23,8 @@ use crate::tenants::TenantShares;
 
 /// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
+/// The time that the lists of all pods and workloads of a namespace may take: what is left of the 3 s of the webhook.
+const HOLDERS_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
 /// version is not marked, and a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -188,6 +193,26 @@ impl Lookups for KubeLookups {
         let (verb, group, resource, name) = right.rbac();
         let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
         self.review_access(request, action, review).await
+    }
+
+    async fn holder(
+        &self,
+        request: &ReviewRequest,
+        namespace: &str,
+        (kind, name): (PartKind, &str),
+    ) -> Result<Option<String>, LookupError> {
+        let own = self.accounts.as_ref().and_then(|accounts| service_account(&accounts.control).username);
+        if own.is_some() && own == request.user_info.username {
+            return Ok(None);
+        }
+        let action = || format!("list what names {kind} {name} in namespace {namespace}");
+        self.count(request, namespace, action)?;
+        // An agent does without the version that its pod was admitted with.
+        let has_no_agent = |pod: &Pod| !pod.labels().contains_key(labels::AGENT);
+        let listed = timeout(HOLDERS_TIMEOUT, object_holders(&self.client, namespace, has_no_agent)).await;
+        let late = |_| LookupError::TooSlow { action: action(), limit: HOLDERS_TIMEOUT };
+        let mut holders = listed.map_err(late)?.map_err(LookupError::Call)?;
+        Ok(holders.remove(&(kind, name.to_owned())))
     }
 
     async fn attends(&self, request: &ReviewRequest, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {

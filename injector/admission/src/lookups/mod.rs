@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::call::CallError;
 use tokio::time::timeout;
 
 pub use self::api_server::{Accounts, KubeLookups, LOOKUP_TIMEOUT};
@@ -29,6 +30,9 @@ pub enum LookupError {
         /// The error of the client.
         source: Box<kube::Error>,
     },
+    /// A call failed, whose error has its name.
+    #[error(transparent)]
+    Call(CallError),
     /// The API server did not answer in time.
     #[error("can't {action}: no answer within {limit:?}")]
     TooSlow {
@@ -104,6 +108,17 @@ pub trait Lookups: Send + Sync + 'static {
         namespace: &str,
         right: Right<'_>,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
+
+    /// Returns a workload whose template names this object, such as `Deployment web`, or a pod without an agent that
+    /// does. Deletions by Nudge itself are not asked about again: it has looked.
+    fn holder(
+        &self,
+        _request: &ReviewRequest,
+        _namespace: &str,
+        _object: (PartKind, &str),
+    ) -> impl Future<Output = Result<Option<String>, LookupError>> + Send {
+        async { Ok(None) }
+    }
 
     /// Returns whether a role of Nudge may handle such objects of the namespace. A warning depends on it, and no
     /// verdict.

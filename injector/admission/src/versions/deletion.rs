@@ -20,6 +20,21 @@ pub(crate) fn check_deletion(object: &VersionObject, config: Option<&VersionedCo
     Err(Denial::forbidden(format!("{title} can't be deleted, because {role}; {remedy}")))
 }
 
+/// Denies the deletion of a sealed object that this workload or pod names.
+pub(crate) fn deny_held(object: &VersionObject, holder: &str) -> Denial {
+    let title = object.part_title();
+    Denial::forbidden(format!(
+        "{title} can't be deleted, because {holder} names it; delete it when nothing names it any more: delete {holder}, or \
+         name another version there"
+    ))
+}
+
+/// Returns whether the object is part of a version that the config keeps.
+pub(crate) fn is_kept(object: &VersionObject, config: Option<&VersionedConfig>) -> bool {
+    let config = config.filter(|config| config.metadata.deletion_timestamp.is_none());
+    config.zip(object.label(labels::VERSION)).is_some_and(|(config, version)| is_sealed(object, version, config))
+}
+
 /// Returns whether this object was sealed as part of the version.
 fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
     let sealed = config.status.as_ref().and_then(|status| status.version(version));

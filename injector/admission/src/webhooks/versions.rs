@@ -10,6 +10,7 @@ use nudge_api::PartKind;
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::identity::Identity;
 use nudge_core::versions::{made_by, made_for, mark};
+use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 
 use super::unattended;
@@ -181,7 +182,20 @@ impl<L: Lookups> ValidateVersions<L> {
         };
         let namespace = request.required_namespace()?;
         let config = self.lookups.config(namespace, config).await?;
-        let verdict = AdmissionVerdict::from(versions::check_deletion(&object, config.as_ref()));
+        let mut verdict = AdmissionVerdict::from(versions::check_deletion(&object, config.as_ref()));
+        if !verdict.is_denied() && versions::is_kept(&object, config.as_ref()) {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            verdict = match self.lookups.holder(request, namespace, (object.kind, name)).await {
+                Ok(Some(holder)) => AdmissionVerdict::Deny(versions::deny_held(&object, &holder)),
+                Ok(None) => verdict,
+                // What can't be listed can't be kept.
+                Err(error) => verdict.with_warnings([format!(
+                    "{}: Nudge does not know whether a pod or a workload names it: {}",
+                    object.title(),
+                    chain(&error)
+                )]),
+            };
+        }
         // The namespace is looked up only if it makes a difference. A failure must not let a refused deletion pass.
         if verdict.is_denied() && matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
             return Ok(AdmissionVerdict::allow());
@@ -224,6 +238,32 @@ mod tests {
         let versions = vec![sealed("1.0.1", &["a"])];
         let status = VersionedConfigStatus { current_version: Some("1.0.1".into()), versions, ..Default::default() };
         FakeLookups { config: Some(shop(status)), ..FakeLookups::default() }
+    }
+
+    #[tokio::test]
+    async fn what_a_template_names_is_not_deleted() {
+        let free = |holder: Option<&'static str>| {
+            let status = VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() };
+            FakeLookups { config: Some(shop(status)), holder, ..FakeLookups::default() }
+        };
+        let delete = request("ConfigMap", "DELETE", Some(&object()), None);
+        assert!(!reviewed(free(None), &delete).await.0.is_denied());
+        let AdmissionVerdict::Deny(denial) = reviewed(free(Some("ReplicaSet web-5d8")), &delete).await.0 else {
+            panic!("it is not denied")
+        };
+        assert!(denial.message.contains("because ReplicaSet web-5d8 names it; "), "{}", denial.message);
+        let terminating = FakeLookups { terminating: true, ..free(Some("ReplicaSet web-5d8")) };
+        assert!(!reviewed(terminating, &delete).await.0.is_denied());
+        let unlisted = FakeLookups { reviews_fail: true, ..free(None) };
+        let AdmissionVerdict::Allow { warnings, .. } = reviewed(unlisted, &delete).await.0 else {
+            panic!("it is denied")
+        };
+        assert!(warnings.len() == 1 && warnings[0].contains("does not know whether"), "{warnings:?}");
+        // Objects that are no part of a version are not looked for.
+        let mut other = object();
+        other["metadata"]["uid"] = json!("2");
+        let delete = request("ConfigMap", "DELETE", Some(&other), None);
+        assert!(!reviewed(free(Some("ReplicaSet web-5d8")), &delete).await.0.is_denied());
     }
 
     async fn reviewed(lookups: FakeLookups, request: &ReviewRequest) -> (AdmissionVerdict, Vec<String>) {

@@ -1,21 +1,12 @@
 //! Deletions of versions beyond the history limit whose objects no pod and no template of a workload names.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
-use kube::Api;
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject};
-use nudge_api::{PartKind, Reason, VersionedConfig};
-use nudge_cluster::call::{CallError, call};
-use nudge_cluster::listing::for_each_object;
+use nudge_api::{Reason, VersionedConfig};
+use nudge_cluster::object_holders::object_holders;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::references;
-use nudge_core::versions::{is_beyond_limit, to_prune};
+use nudge_core::versions::{ObjectHolders, held_versions, is_beyond_limit, is_nearly_full, to_prune};
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
@@ -33,13 +24,21 @@ impl Controller {
         let parts = self.index.parts(key);
         let seals = self.seals(key, config);
         let last = seals.last_of_source(config);
-        if !is_beyond_limit(config, &parts, last) {
+        let (is_full, is_beyond) =
+            (config.status.as_ref().is_some_and(is_nearly_full), is_beyond_limit(config, &parts, last));
+        if !is_full || !is_beyond {
+            self.memories.side_call_succeeded(key, SideCall::History);
+        }
+        if !is_beyond {
             self.memories.side_call_succeeded(key, SideCall::Versions);
             return None;
         }
         let pods = self.index.users(key)?;
-        if to_prune(config, &parts, last, &pods, &BTreeSet::new()).is_empty() {
+        let has_surplus = !to_prune(config, &parts, last, &pods, &ObjectHolders::new()).is_empty();
+        if !has_surplus {
             self.memories.side_call_succeeded(key, SideCall::Versions);
+        }
+        if !has_surplus && !(is_full && self.memories.side_call_is_due(key, SideCall::History)) {
             return None;
         }
         if !self.memories.side_call_is_due(key, SideCall::Versions) {
@@ -53,7 +52,7 @@ impl Controller {
             }
             pruned_at.insert(key.namespace.clone(), Instant::now());
         }
-        let named = match self.named_objects(&key.namespace).await {
+        let named = match object_holders(&self.client, &key.namespace, |_| true).await {
             Ok(named) => named,
             Err(error) => {
                 let message = "what pods and workloads use can't be listed, and no version is deleted";
@@ -61,8 +60,17 @@ impl Controller {
                 return None;
             }
         };
+        let surplus = to_prune(config, &parts, last, &pods, &named);
+        match held_versions(config, &parts, &pods, &named).filter(|_| surplus.is_empty()) {
+            Some(held) => {
+                let message = "the history is full, and versions beyond spec.historyLimit can't be deleted";
+                let cause = FailureCause { refused: true, code: 0, text: held };
+                self.memories.side_call_failed(key, SideCall::History, message, cause);
+            }
+            None => self.memories.side_call_succeeded(key, SideCall::History),
+        }
         let mut failure = None;
-        'versions: for (version, objects) in to_prune(config, &parts, last, &pods, &named) {
+        'versions: for (version, objects) in surplus {
             for part in &objects {
                 if let Err(error) = self.delete_part(&key.namespace, part).await {
                     let is_silent = error.code() == 0;
@@ -85,48 +93,5 @@ impl Controller {
             None => self.memories.side_call_succeeded(key, SideCall::Versions),
         }
         None
-    }
-
-    /// Returns the objects that a pod of the namespace (injected or not) or the template of a workload names.
-    async fn named_objects(&self, namespace: &str) -> Result<BTreeSet<(PartKind, String)>, CallError> {
-        let (client, mut named) = (&self.client, BTreeSet::new());
-        let mut add = |spec: Option<PodSpec>| named.extend(spec.iter().flat_map(references));
-        for_each_object::<Pod>(client, namespace, |pod| add(pod.spec)).await?;
-        for_each_object::<Deployment>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
-            .await?;
-        for_each_object::<StatefulSet>(client, namespace, |object| {
-            add(object.spec.and_then(|spec| spec.template.spec));
-        })
-        .await?;
-        for_each_object::<DaemonSet>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
-            .await?;
-        for_each_object::<ReplicaSet>(client, namespace, |object| {
-            add(object.spec.and_then(|spec| spec.template?.spec));
-        })
-        .await?;
-        for_each_object::<Job>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
-            .await?;
-        let spec = |object: ReplicationController| object.spec?.template?.spec;
-        for_each_object::<ReplicationController>(client, namespace, |object| add(spec(object))).await?;
-        let spec = |object: CronJob| object.spec?.job_template.spec?.template.spec;
-        match for_each_object::<CronJob>(client, namespace, |object| add(spec(object))).await {
-            // Before Kubernetes 1.21, CronJobs are in another version of the API.
-            Err(error) if error.code() == 404 => {}
-            listed => return listed.map(|()| named),
-        }
-        let kind = ApiResource {
-            group: "batch".to_owned(),
-            version: "v1beta1".to_owned(),
-            api_version: "batch/v1beta1".to_owned(),
-            kind: "CronJob".to_owned(),
-            plural: "cronjobs".to_owned(),
-        };
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
-        let listing = || format!("listing cronjobs in {namespace}");
-        for object in call(listing, api.list(&ListParams::default())).await?.items {
-            let spec = object.data.pointer("/spec/jobTemplate/spec/template/spec").cloned().unwrap_or_default();
-            add(serde_json::from_value(spec).ok());
-        }
-        Ok(named)
     }
 }

@@ -10,6 +10,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, CustomResourceExt, Resource};
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
+use nudge_cluster::object_holders::object_holders;
 use nudge_core::keys::{ConfigKey, PartMeta};
 use nudge_core::versions::made_for_a_config;
 use serde::de::DeserializeOwned;
@@ -82,10 +83,15 @@ impl Controller {
         Ok(namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none()))
     }
 
-    /// Deletes the parts while there is no config of the name.
+    /// Deletes the parts while there is no config of the name. What the template of a workload names stays.
     async fn delete_parts(&self, key: &ConfigKey, parts: impl Iterator<Item = &PartStatus>) -> Result<(), CallError> {
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        let holders = object_holders(&self.client, &key.namespace, |_| false).await?;
         for part in parts {
+            if let Some(holder) = holders.get(&(part.kind, part.name.clone())) {
+                tracing::info!(part = part.name, holder, "part of a deleted config stays, because a template names it");
+                continue;
+            }
             // The API server is asked each time: a config that is deleted to be created again may come back at any
             // moment.
             let reading = || format!("reading VersionedConfig {key}");

@@ -23,6 +23,8 @@ pub(crate) enum SideCall {
     Objects,
     /// The deletions of versions that are no longer kept.
     Versions,
+    /// The room for versions: pods and templates of workloads hold too many of them.
+    History,
     /// The objects of a version that is made of the text of the config's objects.
     Text,
     /// The label of the config's objects.
@@ -38,7 +40,9 @@ impl SideCall {
             Self::Nodes | Self::Objects | Self::Text | Self::Label | Self::Readers => {
                 Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) }
             }
-            Self::Versions => Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(30) },
+            Self::Versions | Self::History => {
+                Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(30) }
+            }
         }
     }
 
@@ -47,6 +51,7 @@ impl SideCall {
             Self::Nodes => Reason::NodesUnread,
             Self::Objects => Reason::ObjectsUnread,
             Self::Versions => Reason::NotPruned,
+            Self::History => Reason::HistoryFull,
             Self::Text | Self::Label => Reason::TextNotTaken,
             Self::Readers => Reason::ReadersUnknown,
         }

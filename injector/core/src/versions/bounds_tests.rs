@@ -19,7 +19,7 @@ use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::FactsByUid;
 use super::seal_check::tests::facts;
-use super::version_room::{MAX_BYTES, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
+use super::version_room::{MAX_BYTES, MAX_FREE_VERSIONS, MAX_RETIRED_VERSIONS, MAX_VERSION_BYTES, MAX_VERSIONS};
 use crate::analysis::rehearsal_question;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};
@@ -279,11 +279,11 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     let of = |names: &[String], count: usize| (0..count).map(|number| version(number, names)).collect::<Vec<_>>();
     let said =
         |inventory: &super::Inventory, version: &VersionStatus| format!("{:?}", inventory.others[&version.version]);
-    // One place is kept for the version that is requested.
+    // Places are kept for versions that are requested or in use.
     let next = version(999, &one);
-    let full = kept(&of(&one, MAX_VERSIONS - 1), std::slice::from_ref(&next));
-    assert_eq!((full.sealed.len(), full.others.len()), (MAX_VERSIONS - 1, 1));
-    assert!(said(&full, &next).contains("there are 49 versions"), "{}", said(&full, &next));
+    let full = kept(&of(&one, MAX_FREE_VERSIONS), std::slice::from_ref(&next));
+    assert_eq!((full.sealed.len(), full.others.len()), (MAX_FREE_VERSIONS, 1));
+    assert!(said(&full, &next).contains("there are 45 versions"), "{}", said(&full, &next));
     let named = surveyed(&of(&one, MAX_VERSIONS - 1), std::slice::from_ref(&next), Some(&next.version), |_| true);
     assert_eq!(named.sealed.len(), MAX_VERSIONS);
     // The oldest of those that were deleted are forgotten.

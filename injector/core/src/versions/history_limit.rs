@@ -2,13 +2,14 @@
 //! still be needed. Two kinds of versions are deleted regardless of the limit: Secret versions of a source whose Secret
 //! has long been gone, and versions that were never sealed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig};
 use nudge_protocol::VersionName;
 
 use super::digest_names::{digest_prefix, is_of_text};
+use super::held_versions::ObjectHolders;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
@@ -20,13 +21,13 @@ const MIN_SUPERSEDED_SECONDS: i64 = 600;
 const MAX_UNSEALED_TEXTS: usize = 5;
 
 /// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose
-/// Secret has long been gone. `named` are the objects that workloads' templates name.
+/// Secret has long been gone. `named` are the objects that pods and workloads' templates name.
 pub fn to_prune(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
     last: Option<&str>,
     pods: &[Arc<PodState>],
-    named: &BTreeSet<(PartKind, String)>,
+    named: &ObjectHolders,
 ) -> Vec<(String, Vec<PartStatus>)> {
     let refused = never_sealed(config, parts);
     let mut free = may_prune(config, parts, last);
@@ -34,7 +35,8 @@ pub fn to_prune(
     if !refused.is_empty() || !surplus(config, parts, last, &free).is_empty() {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let running: HashSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
-        let mounted: HashSet<&(PartKind, String)> = pods.iter().flat_map(|pod| &pod.references).chain(named).collect();
+        let mounted: HashSet<&(PartKind, String)> =
+            pods.iter().flat_map(|pod| &pod.references).chain(named.keys()).collect();
         let is_mounted = |part: &PartStatus| mounted.contains(&(part.kind, part.name.clone()));
         let is_used = |version: &VersionStatus| {
             running.contains(version.version.as_str()) || version.parts.iter().any(is_mounted)
@@ -137,7 +139,11 @@ fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&
 }
 
 /// Returns the versions that may be deleted if nobody uses them, oldest first.
-fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> Vec<&'a VersionStatus> {
+pub(super) fn may_prune<'a>(
+    config: &'a VersionedConfig,
+    parts: &[Arc<PartMeta>],
+    last: Option<&str>,
+) -> Vec<&'a VersionStatus> {
     let Some(status) = &config.status else { return Vec::new() };
     let least = parts.iter().filter_map(|part| part.keep).chain([config.spec.history_limit]).min().unwrap_or_default();
     if status.versions.len() <= least as usize && last.is_none() {
@@ -194,17 +200,21 @@ mod tests {
         (config, objects.into_iter().map(Arc::new).collect())
     }
 
+    fn holders(map: &str) -> ObjectHolders {
+        [((PartKind::ConfigMap, map.to_owned()), "Deployment web".to_owned())].into()
+    }
+
     #[test]
     fn what_sources_make_has_a_limit_of_its_own() {
         let (config, mut parts) = config_with_versions(8, 3);
         for at in [1, 3, 5, 7] {
             parts[at] = Arc::new(PartMeta { keep: Some(2), ..(*parts[at]).clone() });
         }
-        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["0", "1", "3"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeMap::new())), ["0", "1", "3"]);
         let (config, mut parts) = config_with_versions(3, 500);
         parts[0] = Arc::new(PartMeta { keep: Some(0), ..(*parts[0]).clone() });
         assert!(is_beyond_limit(&config, &parts, None));
-        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["0"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeMap::new())), ["0"]);
     }
 
     #[test]
@@ -219,7 +229,7 @@ mod tests {
         parts[4] = Arc::new(PartMeta { kind: PartKind::Secret, ..(*parts[4]).clone() });
         config.status.as_mut().unwrap().versions[4].parts[0].kind = PartKind::Secret;
         assert!(!is_beyond_limit(&config, &parts, None) && is_beyond_limit(&config, &parts, Some("3")));
-        let pruned = |config: &VersionedConfig| to_prune(config, &parts, Some("3"), &[], &BTreeSet::new());
+        let pruned = |config: &VersionedConfig| to_prune(config, &parts, Some("3"), &[], &BTreeMap::new());
         assert_eq!(names(&pruned(&config)), ["0", "2"]);
         config.status.as_mut().unwrap().previous_version = Some("2".to_owned());
         assert_eq!(names(&pruned(&config)), ["0"]);
@@ -234,7 +244,7 @@ mod tests {
             let version = format!("{prefix}{created}");
             *part = Arc::new(PartMeta { version, created, ..(**part).clone() });
         }
-        let pruned = |config: &VersionedConfig| to_prune(config, &parts, None, &[], &BTreeSet::new());
+        let pruned = |config: &VersionedConfig| to_prune(config, &parts, None, &[], &BTreeMap::new());
         assert_eq!(names(&pruned(&config)), ["txt-0", "txt-1", "txt-2"], "those of sources have no such bound");
         config.spec.version = Some("txt-0".to_owned());
         assert_eq!(names(&pruned(&config)), ["txt-1", "txt-2"]);
@@ -258,10 +268,10 @@ mod tests {
             status.invalid.push(invalid);
         }
         assert!(is_beyond_limit(&config, &parts, None));
-        let mounted = [(PartKind::ConfigMap, "shop-1".to_owned())].into();
+        let mounted = holders("shop-1");
         assert_eq!(names(&to_prune(&config, &parts, None, &[], &mounted)), ["src-1"]);
         config.spec.version = Some("src-1".to_owned());
-        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-2"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeMap::new())), ["src-2"]);
         config.status.as_mut().unwrap().invalid.truncate(1);
         assert!(!is_beyond_limit(&config, &parts, None));
     }
@@ -275,9 +285,9 @@ mod tests {
             let version = format!("src-{at}");
             parts[at] = Arc::new(PartMeta { version, keep: Some(3), created, ..(*parts[at]).clone() });
         }
-        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-0", "src-1"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeMap::new())), ["src-0", "src-1"]);
         assert!(is_beyond_limit(&config, &parts, None));
-        let mounted = [(PartKind::ConfigMap, "shop-0".to_owned())].into();
+        let mounted = holders("shop-0");
         config.spec.version = Some("src-1".to_owned());
         assert!(to_prune(&config, &parts, None, &[], &mounted).is_empty());
         // A version of somebody else, and a version that is sealed meanwhile.
@@ -300,7 +310,7 @@ mod tests {
             let report = Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None });
             Arc::new(PodState { report, ..PodState::default() })
         };
-        let pruned = |version: &str| to_prune(&config, &parts, None, &[runs(version)], &BTreeSet::new());
+        let pruned = |version: &str| to_prune(&config, &parts, None, &[runs(version)], &BTreeMap::new());
         assert_eq!(names(&pruned("src-1")), ["src-0"]);
         assert!(pruned("src-0").is_empty());
     }
@@ -312,9 +322,9 @@ mod tests {
     #[test]
     fn the_oldest_go_beyond_the_limit() {
         let (config, parts) = config_with_versions(5, 3);
-        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["0", "1"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeMap::new())), ["0", "1"]);
         let (config, parts) = config_with_versions(3, 3);
-        assert!(to_prune(&config, &parts, None, &[], &BTreeSet::new()).is_empty());
+        assert!(to_prune(&config, &parts, None, &[], &BTreeMap::new()).is_empty());
     }
 
     #[test]
@@ -334,8 +344,8 @@ mod tests {
             references: [(PartKind::ConfigMap, "shop-6".to_owned())].into(),
             ..PodState::default()
         };
-        let named = [(PartKind::ConfigMap, "shop-7".to_owned())].into();
+        let named = holders("shop-7");
         assert!(to_prune(&config, &parts, None, &[Arc::new(pod)], &named).is_empty());
-        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["5", "6", "7"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeMap::new())), ["5", "6", "7"]);
     }
 }

@@ -7,6 +7,9 @@ use super::digest_names::digest_prefix;
 
 /// The maximum number of sealed versions of one config.
 pub const MAX_VERSIONS: usize = 50;
+/// The maximum number of sealed versions of one config that are neither requested nor in use.
+#[cfg(test)]
+pub(super) const MAX_FREE_VERSIONS: usize = MAX_VERSIONS - Room::KEPT.versions;
 /// The maximum number of deleted versions that are remembered; the oldest are forgotten first.
 pub const MAX_RETIRED_VERSIONS: usize = 50;
 /// The maximum size in bytes of sealed and deleted versions together, as the status holds them.
@@ -25,8 +28,9 @@ struct Room {
 impl Room {
     /// The room of all versions together.
     const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
-    /// The room of one version. It is kept free for the next requested version.
-    const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
+    /// The room that is kept free for versions that are requested or in use: the places of the requested, current,
+    /// previous, target and published version, and the bytes of the next one.
+    const KEPT: Self = Self { versions: 5, bytes: MAX_VERSION_BYTES };
     /// The room of versions whose makers may not activate them. It is limited, so that they do not keep out other
     /// versions.
     const UNMARKED: Self = Self { versions: MAX_VERSIONS / 2, bytes: MAX_BYTES / 2 };
@@ -54,11 +58,11 @@ fn sealed_bytes(sealed: &VersionStatus) -> usize {
     })
 }
 
-/// Returns whether at most a tenth of the maximum number of versions is left, or another version may not fit into the
-/// status in addition to the room that is kept free.
+/// Returns whether another version may not fit into the status in addition to the room that is kept free.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     let taken = Room { versions: status.versions.len(), bytes: status.versions.iter().map(sealed_bytes).sum() };
-    10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
+    let next = Room { versions: 1, bytes: MAX_VERSION_BYTES };
+    !taken.and(next).and(Room::KEPT).is_within(Room::WHOLE)
 }
 
 /// Returns the version that the config should have: the version in `spec.version`, or else the current version, or else
@@ -183,10 +187,11 @@ impl Occupancy {
         }
         let (all, unmarked) = self.taken();
         let place = Room { versions: 1, bytes: *bytes };
-        let (count, rule, only_unmarked) = if !all.and(place).and(Room::ONE).is_within(Room::WHOLE) {
+        let (count, rule, only_unmarked) = if !all.and(place).and(Room::KEPT).is_within(Room::WHOLE) {
             let rule = format!(
-                "of the status, and a config holds at most {MAX_VERSIONS} with {MAX_BYTES} bytes; one place is kept for the version that is \
-                 asked for"
+                "of the status, and a config holds at most {MAX_VERSIONS} with {MAX_BYTES} bytes; {} places are kept for versions that \
+                 are asked for or in use",
+                Room::KEPT.versions
             );
             (all, rule, false)
         } else if new.unmarked && !unmarked.and(place).is_within(Room::UNMARKED) {

@@ -13,7 +13,7 @@ use super::inventory::{Inventory, take_inventory};
 use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
-use super::version_room::MAX_BYTES;
+use super::version_room::{MAX_BYTES, MAX_FREE_VERSIONS};
 use super::{FactsByUid, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SOURCE_PREFIX, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
@@ -159,14 +159,15 @@ fn names(cluster: &Cluster) -> Vec<&str> {
 fn what_is_refused_for_lack_of_room_says_what_to_delete() {
     let mut cluster = filled(MAX_VERSIONS, (1, 0), true);
     let found = cluster.look();
-    assert_eq!(names(&cluster).len(), MAX_VERSIONS - 1, "a place is kept");
-    let why = refusals(&found)["2026.11.50"];
-    let bytes = why.split_once("49 versions with ").and_then(|(_, rest)| rest.split_once(' ')).map(|(bytes, _)| bytes);
+    assert_eq!(names(&cluster).len(), MAX_FREE_VERSIONS, "places are kept");
+    let why = refusals(&found)["2026.11.46"];
+    let bytes = why.split_once("45 versions with ").and_then(|(_, rest)| rest.split_once(' ')).map(|(bytes, _)| bytes);
     assert_eq!(
         why,
         format!(
-            "version 2026.11.50 has no room: there are 49 versions with {} bytes of the status, and a config holds at most 50 with \
-             24576 bytes; one place is kept for the version that is asked for; delete some that are not needed, such as 2026.11.2",
+            "version 2026.11.46 has no room: there are 45 versions with {} bytes of the status, and a config holds at most 50 with \
+             24576 bytes; 5 places are kept for versions that are asked for or in use; delete some that are not needed, such as \
+             2026.11.2",
             bytes.unwrap_or_default()
         )
     );
@@ -186,19 +187,19 @@ fn what_is_refused_for_lack_of_room_says_what_to_delete() {
 
 #[test]
 fn unmarked_versions_give_way_first_and_then_the_oldest_and_no_more_than_needed() {
-    let mut cluster = filled(40, (1, 0), true);
+    let mut cluster = filled(36, (1, 0), true);
     let unmarked: Vec<String> = (0..9).map(|_| cluster.create((1, 0), false, false)).collect();
     cluster.status.current_version = Some("2026.11.1".to_owned());
     cluster.look();
-    assert_eq!(names(&cluster).len(), MAX_VERSIONS - 1);
+    assert_eq!(names(&cluster).len(), MAX_FREE_VERSIONS);
     let mut gone: Vec<String> = Vec::new();
-    for _ in 0..11 {
+    for _ in 0..15 {
         cluster.named = Some(cluster.create((1, 0), true, false));
         let before: Vec<String> = names(&cluster).into_iter().map(str::to_owned).collect();
         cluster.look();
         gone.extend(before.into_iter().filter(|version| cluster.status.version(version).is_none()));
     }
-    // The first found the place that is kept.
+    // The first found the places that are kept.
     let oldest = "2026.11.2".to_owned();
     assert_eq!(gone, unmarked.iter().chain([&oldest]).cloned().collect::<Vec<_>>());
     let remembered: Vec<_> = cluster.status.internal.retired.iter().map(|retired| &retired.version).collect();
@@ -207,13 +208,13 @@ fn unmarked_versions_give_way_first_and_then_the_oldest_and_no_more_than_needed(
 
 #[test]
 fn one_that_gave_way_comes_back_with_its_content_where_it_is_asked_for() {
-    let mut cluster = filled(MAX_VERSIONS - 1, (1, 0), true);
+    let mut cluster = filled(MAX_FREE_VERSIONS, (1, 0), true);
     let unmarked = cluster.create((1, 0), false, false);
     cluster.named = Some("2026.11.1".to_owned());
     cluster.delete("2026.11.9");
     cluster.look();
     assert!(cluster.status.version(&unmarked).is_some());
-    for _ in 0..2 {
+    for _ in 0..6 {
         cluster.named = Some(cluster.create((1, 0), true, false));
         cluster.look();
     }
@@ -235,8 +236,8 @@ fn one_that_gave_way_comes_back_with_its_content_where_it_is_asked_for() {
 
 #[test]
 fn one_that_gave_way_and_has_other_content_is_refused() {
-    let mut cluster = filled(MAX_VERSIONS - 1, (1, 0), true);
-    for _ in 0..2 {
+    let mut cluster = filled(MAX_FREE_VERSIONS, (1, 0), true);
+    for _ in 0..6 {
         cluster.named = Some(cluster.create((1, 0), true, false));
         cluster.look();
     }

@@ -16,9 +16,9 @@ use crate::version::stored::{delete_object, objects};
   kubectl nudge delete game 1.0.0
   kubectl nudge delete game
 
-A version is not deleted while it is current, the target of a rollout, or the version to roll back to. A config with pods is not \
-deleted without --force. A config that the label nudge.dev/baseline of its namespace made comes back while the label stands, if its \
-ConfigMap or Secret is wanted.")]
+A version is not deleted while it is current, the target of a rollout, or the version to roll back to, or while a pod \
+template names it. A config with pods is not deleted without --force. A config that the label nudge.dev/baseline of its namespace \
+made comes back while the label stands, if its ConfigMap or Secret is wanted.")]
 pub(crate) struct Delete {
     /// The config
     pub(crate) config: ConfigName,
