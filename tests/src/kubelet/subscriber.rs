@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod as PodObject;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::Pod;
@@ -40,6 +41,10 @@ pub async fn serving(
     let mut pod = pod.with(&["--mount-path", files.to_str().context("a path")?, "--notify", "app=SIGUSR1"]);
     if let Some(url) = check {
         pod = pod.with(&["--check", &format!("app={url}")]);
+    }
+    // As the injector gives them to the agent.
+    for pattern in object.annotations().get("nudge.dev/keys.app").into_iter().flat_map(|keys| keys.split(',')) {
+        pod = pod.with(&["--keys", &format!("app={pattern}")]);
     }
     let read = files.join("number");
     pod.start_app(app, &["--catch", "SIGUSR1", "--read", read.to_str().context("a path")?]).await?;

@@ -13,5 +13,6 @@ mod plain;
 mod refused;
 mod rollout_under_test;
 mod stages;
+mod unchanged;
 mod unpublished;
 mod walking;

@@ -63,6 +63,8 @@ pub(super) struct RolloutUnderTest {
     configs: &'static str,
     /// The URL at which applications are asked about versions.
     check: Option<String>,
+    /// The keys that applications read; `None` for all.
+    keys: Option<&'static str>,
 }
 
 impl RolloutUnderTest {
@@ -95,7 +97,8 @@ impl RolloutUnderTest {
         let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": settings}});
         let config = space.create_object::<VersionedConfig>(config).await?;
         let (uid, container) = (config.uid().context("no uid")?, container.clone());
-        let mut rollout = Self { space, members: Vec::new(), uid, hub, born: 0, container, configs, check: None };
+        let mut rollout =
+            Self { space, members: Vec::new(), uid, hub, born: 0, container, configs, check: None, keys: None };
         rollout.make_version("1").await?;
         rollout.wait_until_current("1").await?;
         rollout.populate(pods).await?;
@@ -120,6 +123,20 @@ impl RolloutUnderTest {
         Ok(rollout)
     }
 
+    /// Returns the same of pods whose applications are notified of these keys alone.
+    pub(super) async fn reading_keys(
+        installation: &Installation<'_>,
+        hub: SocketAddr,
+        pods: usize,
+        keys: &'static str,
+    ) -> Result<Self> {
+        let space = installation.enabled("rollouts").await?;
+        let mut rollout = Self::of(space, hub, 0, ("shop", &settings(&["1", "50%"]), &json!({}))).await?;
+        rollout.keys = Some(keys);
+        rollout.populate(pods).await?;
+        Ok(rollout)
+    }
+
     async fn populate(&mut self, pods: usize) -> Result<()> {
         for number in 0..pods {
             self.bear(WORKLOADS[number % 2]).await?;
@@ -139,7 +156,10 @@ impl RolloutUnderTest {
             "uid": format!("uid-{deployment}"), "controller": true,
         });
         let labels = json!({"pod-template-hash": "5d59", "app": deployment});
-        let meta = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
+        let mut meta = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
+        if let Some(keys) = self.keys {
+            meta["annotations"] = json!({"nudge.dev/keys.app": keys});
+        }
         let object = injected_pod_with(&self.space, self.configs, &meta, &self.container).await?;
         let what = (self.configs, self.check.as_deref());
         let pod = serving(&self.space, self.hub, &object, what, env!("CARGO_BIN_EXE_app")).await?;
