@@ -48,7 +48,9 @@ pub(super) fn read_keys(spec: &PodSpec) -> BTreeMap<String, ReadKeys> {
             if mounts.is_empty() {
                 add(name, volume_keys(items));
             }
-            mounts.iter().for_each(|mount| add(name, mounted_keys(mount, items)));
+            for mount in &mounts {
+                add(name, mounted_keys(mount, items));
+            }
         }
     }
     for container in containers {

@@ -45,7 +45,7 @@ pub use release::{
 pub use same_content::is_same_content;
 pub use state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
 pub use stored::holds_others_up;
-pub use subject::{Confirmation, Subject, pod_number};
+pub use subject::{Acknowledgement, Confirmation, Subject, pod_number};
 pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};
 pub use verdict::describe_evidence;

@@ -25,6 +25,27 @@ pub fn pod_number(identity: Identity, pod_uid: &PodUid) -> u32 {
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
+/// What the containers of a pod have done with a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// Not all of them have acknowledged it.
+    Missing,
+    /// They have acknowledged it.
+    Taken,
+    /// They read no key that changed, so none was notified.
+    Unchanged,
+}
+
+impl Acknowledgement {
+    fn of(state: Option<&ReportState>) -> Self {
+        match state {
+            Some(ReportState::Unchanged) => Self::Unchanged,
+            Some(state) if state.is_acknowledged() => Self::Taken,
+            _ => Self::Missing,
+        }
+    }
+}
+
 /// A pod from the view of the rollout of one of its configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
@@ -36,10 +57,8 @@ pub struct Subject {
     pub node_ready: bool,
     /// The version of the config that the pod says it serves.
     pub runs: Option<String>,
-    /// Whether the pod's containers have acknowledged the version of the config that it serves.
-    pub acknowledged: bool,
-    /// Whether no container was notified of that version, because the containers read no key that changed.
-    pub is_unchanged: bool,
+    /// What the pod's containers have done with the version of the config that it serves.
+    pub acknowledgement: Acknowledgement,
     /// Whether the pod's agent has reported since the pod was created.
     pub in_contact: bool,
     /// The failure of the config that the pod reported.
@@ -96,8 +115,7 @@ impl Subject {
             number: pod_number(identity, &pod.uid),
             node_ready,
             runs: pod.runs(config).map(ToString::to_string),
-            acknowledged: state.as_ref().is_some_and(ReportState::is_acknowledged),
-            is_unchanged: state == Some(ReportState::Unchanged),
+            acknowledgement: Acknowledgement::of(state.as_ref()),
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             failure: pod.failure(config),
             is_unverified: state.as_ref().and_then(ReportState::explanation).is_some_and(is_unverified),
@@ -124,13 +142,13 @@ impl Subject {
 
     /// Returns whether the pod says that it runs `version`, and its containers know.
     pub(super) fn has_taken(&self, version: &str) -> bool {
-        self.acknowledged && self.runs.as_deref() == Some(version)
+        self.acknowledgement != Acknowledgement::Missing && self.runs.as_deref() == Some(version)
     }
 
     /// Returns whether the pod runs `version`, and its health says nothing about it: its containers read no key that
     /// changed.
     pub(super) fn is_unaffected_by(&self, version: &str) -> bool {
-        self.is_unchanged && self.has_taken(version)
+        self.acknowledgement == Acknowledgement::Unchanged && self.has_taken(version)
     }
 
     /// Returns whether the pod serves `version`, and a container has not shown in time that it took it.
@@ -179,17 +197,18 @@ mod tests {
         assert!(shop.has_taken("2") && shop.failure.is_none() && shop.in_contact);
         let reported = ["keys", "menu"].map(|config| of(config).report_against("8").map(|why| why.reason));
         assert_eq!(reported, [Some(Reason::TooLarge), Some(Reason::CheckRefused)]);
-        assert!(!of("keys").acknowledged);
+        assert_eq!(of("keys").acknowledgement, Acknowledgement::Missing);
         let waits = seen("shop", "TooLarge", "keys=7,shop=2 (Pending); config keys: it is too large");
-        assert!(!waits.acknowledged && waits.failure.is_none());
+        assert!(waits.acknowledgement == Acknowledgement::Missing && waits.failure.is_none());
         let silent = seen("shop", "NotVerified", "keys=7 (Applied),shop=2; container app: it has not shown it");
-        assert!(!silent.acknowledged && silent.failure.is_none() && silent.lacks_proof_of("2"));
+        assert!(silent.acknowledgement == Acknowledgement::Missing && silent.lacks_proof_of("2"));
+        assert!(silent.failure.is_none());
         assert!(!silent.lacks_proof_of("1") && !waits.lacks_proof_of("2"));
         assert!(!seen("keys", "NotVerified", "keys=7 (Applied),shop=2; app: it has not").lacks_proof_of("7"));
         // A container's failure concerns all configs.
         for config in ["keys", "shop"] {
             let deaf = seen(config, "NoHandler", "keys=7,shop=2; container app: it has none");
-            assert!(!deaf.acknowledged && deaf.failure.is_some(), "{config}");
+            assert!(deaf.acknowledgement == Acknowledgement::Missing && deaf.failure.is_some(), "{config}");
         }
     }
 

@@ -10,8 +10,8 @@ use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodPhase, PodState, ProbeTimes, Readiness, Removal, RestartSums};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Cause, Confirmation, Continuation, Evidence, Neighbours, Now, Observation, PublishAttempt, Restarts, Return,
-    Rollout, SteadyTime, Subject, Withheld, next, version_to_publish,
+    Acknowledgement, Cause, Confirmation, Continuation, Evidence, Neighbours, Now, Observation, PublishAttempt,
+    Restarts, Return, Rollout, SteadyTime, Subject, Withheld, next, version_to_publish,
 };
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
@@ -298,11 +298,9 @@ fn subject(seen: &SeenPod, view: &View, probes: &ProbeTimes) -> Subject {
         number: seen.number,
         node_ready: true,
         runs: None,
-        acknowledged: false,
-        is_unchanged: false,
+        acknowledgement: Acknowledgement::Missing,
         in_contact: false,
         failure: None,
-        is_unchanged: false,
         is_unverified: false,
         confirmation: Confirmation::default(),
     }
@@ -319,7 +317,7 @@ fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     if subject.runs.as_deref() != runs {
         subject.runs = runs.map(str::to_owned);
     }
-    subject.acknowledged = seen.acknowledged;
+    subject.acknowledgement = if seen.acknowledged { Acknowledgement::Taken } else { Acknowledgement::Missing };
     subject.node_ready = node_ready(seen, view);
     subject.in_contact = seen.runs.is_some();
     subject.failure = seen.refused.then(|| Reason::Failed.explained("it can't take it"));

@@ -39,8 +39,8 @@ use serde_json::json;
 use self::invariant::check;
 use super::assignment::version_of_place;
 use super::{
-    Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt,
-    PublishFailure, Restarts, Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release,
+    Acknowledgement, Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation,
+    PublishAttempt, PublishFailure, Restarts, Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release,
     version_to_publish,
 };
 use crate::event_record::EventRecord;
@@ -284,8 +284,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         number: pod_number(Identity::of_uid("uid"), &PodUid::new(&uid).unwrap()),
         node_ready: true,
         runs: Some("1".to_owned()),
-        acknowledged: true,
-        is_unchanged: false,
+        acknowledgement: Acknowledgement::Taken,
         in_contact: true,
         failure: None,
         is_unverified: false,
@@ -596,11 +595,11 @@ fn a_silent_pod_alone_stops_nothing_and_many_stop_it() {
     rollout.watch("2", 38);
     assert_eq!(rollout.assigned("2"), 10);
     rollout.take();
-    rollout.with("2").into_iter().take(2).for_each(|pod| pod.acknowledged = false);
+    rollout.with("2").into_iter().take(2).for_each(|pod| pod.acknowledgement = Acknowledgement::Missing);
     rollout.watch("2", 80);
     assert_eq!(rollout.assigned("2"), 20);
     rollout.take();
-    rollout.with("2").into_iter().take(6).for_each(|pod| pod.acknowledged = false);
+    rollout.with("2").into_iter().take(6).for_each(|pod| pod.acknowledgement = Acknowledgement::Missing);
     assert_eq!(reason(&rollout.watch("2", 80)), Some(Reason::NotAcknowledged));
     rollout.watch("2", 600);
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ProgressDeadlineExceeded));

@@ -3,6 +3,7 @@
 use nudge_api::{ConfigState, Reason};
 
 use super::{TestRollout, failure, reason};
+use crate::rollout::Acknowledgement;
 
 #[test]
 fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_one() {
@@ -12,7 +13,7 @@ fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_
     // The pod continues to run version 1, which it acknowledged.
     let asked = rollout.with("2").remove(0);
     asked.failure = Some(Reason::CheckRefused.explained("config shop: container app refuses it: no"));
-    asked.acknowledged = false;
+    asked.acknowledgement = Acknowledgement::Missing;
     let name = asked.name.clone();
     rollout.rest("2");
     let message = format!("pod {name} reported about version 2: config shop: container app refuses it: no");
@@ -22,7 +23,7 @@ fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_
     rollout.watch("3", 20);
     assert_eq!((rollout.assigned("3"), rollout.status.state()), (0, ConfigState::RollingBack));
     for pod in &mut rollout.pods {
-        (pod.failure, pod.acknowledged) = (None, true);
+        (pod.failure, pod.acknowledgement) = (None, Acknowledgement::Taken);
     }
     assert_eq!(rollout.walk("3").last(), Some(&8));
     assert_eq!(rollout.status.current_version.as_deref(), Some("3"), "{:?}", rollout.status);

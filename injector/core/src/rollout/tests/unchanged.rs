@@ -3,13 +3,14 @@
 use nudge_api::Reason;
 
 use super::{TestRollout, failure, reason};
-use crate::rollout::Subject;
+use crate::rollout::{Acknowledgement, Subject};
 
 /// The pods take their assigned version. Those of the workload web read no key that changed with version 2.
 fn take(rollout: &mut TestRollout) {
     rollout.take();
     for pod in &mut rollout.pods {
-        pod.is_unchanged = pod.workload_name() == "web" && pod.runs.as_deref() == Some("2");
+        let is_unchanged = pod.workload_name() == "web" && pod.runs.as_deref() == Some("2");
+        pod.acknowledgement = if is_unchanged { Acknowledgement::Unchanged } else { Acknowledgement::Taken };
     }
 }
 
