@@ -392,7 +392,7 @@ mod tests {
 
     fn keyed(patterns: &[&str], ack: Ack) -> StatusPage {
         let keys = patterns.iter().map(|pattern| KeyPattern::new(pattern).unwrap()).collect();
-        let app = Container { keys, ack, ..container("app", Notify::Signal(NotifySignal::Hup)) };
+        let app = Container { ack, keys, ..container("app", Notify::Signal(NotifySignal::Hup)) };
         StatusPage::new("hub", vec![app], Instant::now())
     }
 

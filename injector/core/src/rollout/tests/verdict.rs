@@ -9,7 +9,7 @@ use crate::keys::PodUid;
 use crate::pods::{Readiness, Removal};
 use crate::rollout::probability::poisson_binomial_tail;
 use crate::rollout::verdict::{error_share, too_many_by_chance};
-use crate::rollout::{Continuation, Evidence, Neighbours, SteadyTime, Subject};
+use crate::rollout::{Acknowledgement, Continuation, Evidence, Neighbours, SteadyTime, Subject};
 
 /// So many of these pods have the version, have taken it, and are watched.
 pub(super) fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {
@@ -77,7 +77,7 @@ fn a_version_that_is_not_shown_to_be_taken_is_weighed_as_unreadiness() {
         rollout.rest("1");
         rollout.rest("2");
         rollout.take();
-        rollout.with("2").remove(0).acknowledged = false;
+        rollout.with("2").remove(0).acknowledgement = Acknowledgement::Missing;
         rollout.watch("2", 32);
         assert_eq!(failure(&rollout), None);
         let pod = rollout.with("2").remove(0);
@@ -103,9 +103,10 @@ fn a_version_that_is_shown_late_is_taken() {
         rollout.take();
         let show = |rollout: &mut TestRollout, is_shown: bool| {
             let pod = rollout.with("2").remove(0);
-            (pod.acknowledged, pod.is_unverified) = (is_shown, !is_shown);
+            pod.acknowledgement = if is_shown { Acknowledgement::Taken } else { Acknowledgement::Missing };
+            pod.is_unverified = !is_shown;
         };
-        rollout.with("2").remove(0).acknowledged = false;
+        rollout.with("2").remove(0).acknowledgement = Acknowledgement::Missing;
         rollout.watch("2", 32);
         show(&mut rollout, false);
         rollout.watch("2", late);
@@ -118,11 +119,14 @@ fn a_version_that_is_shown_late_is_taken() {
 fn the_time_of_an_acknowledgement_counts_from_the_end_of_the_verification() {
     for (verify, silent) in [(0, true), (30, false), (300, false)] {
         let mut rollout = TestRollout::new(&[("web", 8)]);
-        rollout.pods.iter_mut().for_each(|pod| (pod.verify_seconds, pod.acknowledged) = (verify, true));
+        rollout
+            .pods
+            .iter_mut()
+            .for_each(|pod| (pod.verify_seconds, pod.acknowledgement) = (verify, Acknowledgement::Taken));
         rollout.rest("1");
         rollout.rest("2");
         rollout.take();
-        rollout.with("2").remove(0).acknowledged = false;
+        rollout.with("2").remove(0).acknowledgement = Acknowledgement::Missing;
         let seconds = i64::from(rollout.spec.ack_timeout_seconds) + 20;
         let effects = rollout.watch("2", seconds);
         assert_eq!(reason(&effects) == Some(Reason::NotAcknowledged), silent, "{verify}: {:?}", reason(&effects));
