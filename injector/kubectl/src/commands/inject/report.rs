@@ -253,7 +253,7 @@ Processes: the containers share their processes, so no program is process 1
 CONTAINER   MOUNT        OBJECT          FILES
 init        /etc/init    ConfigMap web   move to the agent: those of the version that the pod is assigned
 app         /etc/web     ConfigMap web   move to the agent: those of the version that the pod is assigned
-app         /etc/mixed   ConfigMap web   stay as the kubelet writes them
+app         /etc/mixed   ConfigMap web   stay: the volume has more than objects of the pod's configs
 app         /etc/keys    Secret keys     stay: the object is not of a config of the pod
 app         /etc/one     ConfigMap web   move to the agent: those of the version that the pod is assigned at its start, because of subPath
 shell       /etc/web     ConfigMap web   move to the agent: those of the version that the pod is assigned
