@@ -11,7 +11,7 @@ use nudge_protocol::{ContainerName, NotifySignal};
 use super::notification_status::status_now;
 use super::scope::{NotifyScope, Roots};
 use super::targets::{Selection, select};
-use super::verification::{Occasion, SignalledProcesses, Verification, Verifier, note_start};
+use super::verification::{Occasion, SignalledProcesses, Verifier, note_start};
 use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, SendOutcome, send, to_os_signal};
 use crate::publish::{Current, wait_for_other};
@@ -63,7 +63,9 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
         };
         if status.is_unchanged(&container, dictionary.etag()) {
             tracing::info!(%container, "container not notified: it reads no key that has changed");
-            verifier.iter_mut().for_each(|verifier| verifier.note_taken(dictionary.etag().to_owned()));
+            if let Some(verifier) = &mut verifier {
+                verifier.note_taken(dictionary.etag().to_owned());
+            }
             is_newer = ready.changed().await.is_ok();
             continue;
         }
@@ -103,7 +105,7 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
                 // A container that has the signal and restarts begins with the dictionary that is served now.
                 () = attempts.scope.wait_for_change(), if !delivered => {
                     attempts.restart();
-                    verification.iter_mut().for_each(Verification::restart);
+                    if let Some(verification) = &mut verification { verification.restart(); }
                 }
             }
         };

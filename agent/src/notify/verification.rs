@@ -94,17 +94,18 @@ impl Verifier {
     /// Notes the dictionary that the container has: that with `known_etag`, or else the one that it starts with.
     async fn note_start(&mut self, ready: &Current, known_etag: Option<&str>) {
         let has_started = ready.borrow().is_some();
-        let etag = match known_etag {
-            Some(etag) => Some(etag.to_owned()),
-            None => {
-                let mut ready = ready.clone();
-                let first = ready.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
-                // The container starts with the first dictionary, and is notified of a later one.
-                let first = first.filter(|first: &Arc<Published>| has_started || first.generation == 1);
-                first.map(|first| first.dictionary.etag().to_owned())
-            }
+        let etag = if let Some(etag) = known_etag {
+            Some(etag.to_owned())
+        } else {
+            let mut ready = ready.clone();
+            let first = ready.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
+            // The container starts with the first dictionary, and is notified of a later one.
+            let first = first.filter(|first: &Arc<Published>| has_started || first.generation == 1);
+            first.map(|first| first.dictionary.etag().to_owned())
         };
-        etag.into_iter().for_each(|etag| self.note_taken(etag));
+        if let Some(etag) = etag {
+            self.note_taken(etag);
+        }
     }
 
     /// Notes that the container has taken the dictionary with this `ETag`, or reads nothing that changed with it.
@@ -217,7 +218,7 @@ impl Verification<'_> {
 
     async fn read(&mut self) -> SignReading {
         match &self.verifier.sign {
-            CheckedSign::Workers => read_workers(self.processes.as_mut()),
+            CheckedSign::Workers => read_workers(&mut self.processes),
             CheckedSign::Page { target, proof: Proof::Newer { metric, ok } } => {
                 let mut scan = MetricScan::new(metric, ok.as_ref());
                 get(target, MAX_PAGE_BYTES, &mut |part| scan.push(part)).await.map_err(|error| error.to_string())?;
@@ -239,7 +240,7 @@ impl Verification<'_> {
 }
 
 /// Reads the children of the processes that get the signal.
-fn read_workers(processes: Option<&mut SignalledProcesses>) -> SignReading {
+fn read_workers(processes: &mut Option<SignalledProcesses>) -> SignReading {
     let Some(SignalledProcesses { scope, signal }) = processes else {
         return Err("its processes are not known: it is not notified by a signal".to_owned());
     };
@@ -325,6 +326,6 @@ mod tests {
 
     #[test]
     fn the_workers_of_a_container_that_gets_no_signal_are_not_known() {
-        assert!(read_workers(None).unwrap_err().contains("not notified by a signal"));
+        assert!(read_workers(&mut None).unwrap_err().contains("not notified by a signal"));
     }
 }

@@ -185,7 +185,9 @@ impl Webhooks {
             let Some(published) = ready.borrow_and_update().clone() else { return };
             if self.is_unchanged(&id, published.dictionary.etag()) {
                 tracing::info!(webhook = id, "subscriber not notified: it reads no key that has changed");
-                verifier.iter_mut().for_each(|verifier| verifier.note_taken(published.dictionary.etag().to_owned()));
+                if let Some(verifier) = &mut verifier {
+                    verifier.note_taken(published.dictionary.etag().to_owned());
+                }
                 is_newer = ready.changed().await.is_ok();
                 continue;
             }
