@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, Pod};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use nudge_api::PartKind;
+use nudge_core::baseline::BaselineVerdict;
 use nudge_core::injection::{
     AgentDefaults, Features, InjectionFacts, InjectionSettings, MountedPart, ResolvedConfig, UnknownKeys, inject, read,
 };
-use nudge_core::versions::BaselineVerdict;
 use nudge_protocol::ConfigName;
 use nudge_tests::cluster::{TestNamespace, Version};
 use nudge_tests::{Cluster, eventually};

@@ -16,8 +16,8 @@ use nudge_admission::{
     Right, UndecidedDeletions, Webhook, Webhooks, guards, review,
 };
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::baseline::BaselineVerdict;
 use nudge_core::injection::{AgentDefaults, Features, InjectionSettings, ResolvedConfig, UnknownKeys};
-use nudge_core::versions::BaselineVerdict;
 
 /// Counts allocations.
 struct Counting;

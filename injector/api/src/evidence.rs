@@ -22,7 +22,7 @@ pub struct EvidenceStatus {
     /// Number of pods with the target that are not waited for: they were not healthy before, or can't be reached.
     pub not_waited_for: u32,
     /// Number of pods with the target whose containers read no key that changed.
-    #[serde(skip_serializing_if = "crate::status::is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub unchanged: u32,
     /// Harm of the pods with the target, such as PodNotReady. Absent if they were harmed in different ways.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,4 +81,9 @@ pub struct HarmedPod {
     /// notification. Absent if another leader assigned the version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
+}
+
+/// Returns whether the number is zero.
+pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }

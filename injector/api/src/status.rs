@@ -85,7 +85,7 @@ pub struct InternalStatus {
     pub revision: u64,
     /// Pods whose number, from 0 to 4294967295, is below this run the target; 4294967296 stands for all pods. Workloads
     /// that are listed have a threshold of their own instead.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::evidence::is_zero")]
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
     /// Thresholds of workloads with 20 pods or more: of the largest 100, and of those that were among them.
@@ -342,7 +342,7 @@ pub struct RetiredVersion {
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutStatus {
     /// Number of steps that went out.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::evidence::is_zero")]
     pub step: u32,
     /// Name of the step that went out last, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -475,9 +475,4 @@ pub struct SelectorThreshold {
     /// Pods that match and whose number is below this run the target.
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
-}
-
-/// Returns whether the number is zero.
-pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
-    *number == N::default()
 }

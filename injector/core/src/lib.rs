@@ -9,6 +9,7 @@
 //! ```
 
 pub mod analysis;
+pub mod baseline;
 pub mod config;
 pub mod derived_keys;
 pub mod event_record;

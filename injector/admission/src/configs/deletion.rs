@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use nudge_api::VersionedConfig;
-use nudge_core::versions::{NamespaceBaseline, is_of_namespace};
+use nudge_core::baseline::{NamespaceBaseline, is_of_namespace};
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;

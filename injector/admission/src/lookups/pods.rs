@@ -11,15 +11,15 @@ use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
 use nudge_cluster::own_rights::may_make_secrets;
+use nudge_core::baseline::{
+    BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE, baseline_verdict,
+};
 use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::publish::PublishedObject;
 use nudge_core::rollout::version_for_new_pod;
-use nudge_core::versions::{
-    BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE, baseline_verdict,
-    plain_digits,
-};
+use nudge_core::versions::plain_digits;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};

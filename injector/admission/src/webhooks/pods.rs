@@ -131,8 +131,8 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::LimitRangeItem;
+    use nudge_core::baseline::BaselineVerdict;
     use nudge_core::injection::{AgentDefaults, ResolvedConfig, UnknownKeys};
-    use nudge_core::versions::BaselineVerdict;
     use serde_json::json;
 
     use super::*;

@@ -3,11 +3,11 @@
 use nudge_api::PartKind;
 use nudge_cluster::call::CallError;
 use nudge_cluster::own_rights::may_make_secrets;
-use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{
+use nudge_core::baseline::{
     BaselineLabel, BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE,
     baseline_verdict,
 };
+use nudge_core::keys::ConfigKey;
 use nudge_protocol::labels;
 
 use crate::controller::Controller;

@@ -9,8 +9,8 @@ use kube::api::ListParams;
 use nudge_api::PartKind;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::jitter::with_jitter;
+use nudge_core::baseline::{BaselineObject, MAX_NAMESPACE_CONFIGS, NamespaceBaseline, baseline_verdict};
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{BaselineObject, MAX_NAMESPACE_CONFIGS, NamespaceBaseline, baseline_verdict};
 use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
 

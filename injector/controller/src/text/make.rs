@@ -4,10 +4,11 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_authoring::{Common, Keep, Object, Part, object, object_names};
 use nudge_cluster::call::CallError;
+use nudge_core::baseline::FIRST_VERSION;
 use nudge_core::keys::ConfigKey;
 use nudge_core::publish::PublishedObject;
 use nudge_core::text::FirstVersion;
-use nudge_core::versions::{FIRST_VERSION, mark};
+use nudge_core::versions::mark;
 use nudge_protocol::{VersionName, labels};
 
 use super::read::Draft;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::LimitRangeItem;
 use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
-use crate::versions::BaselineVerdict;
+use crate::baseline::BaselineVerdict;
 
 /// The features that the API server and every kubelet have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

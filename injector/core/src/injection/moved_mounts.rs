@@ -18,7 +18,7 @@ use super::quantity::Quantity;
 use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
 use super::user_pod::{KEPT_VOLUME_PREFIX, UserContainer, UserPod};
-use crate::versions::BaselineVerdict;
+use crate::baseline::BaselineVerdict;
 
 /// The agent's folder with the volumes that it keeps.
 const VOLUMES_DIR: &str = "/run/nudge/volumes";

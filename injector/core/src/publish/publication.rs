@@ -7,7 +7,8 @@ use nudge_protocol::bounded_text::clip;
 use nudge_protocol::labels;
 
 use super::{PublishedContent, PublishedKind as _, PublishedObject};
-use crate::versions::{RESERVED, Seals, is_configuration};
+use crate::baseline::{RESERVED, is_configuration};
+use crate::versions::Seals;
 
 /// The annotation with the digest of the content that Nudge has written.
 pub(super) const DIGEST_ANNOTATION: &str = "nudge.dev/published-digest";

@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind, Reason};
 
-use crate::versions::{BaselineObject, Contents, OPAQUE, contents_of};
+use crate::baseline::{BaselineObject, OPAQUE};
+
+use crate::versions::{Contents, contents_of};
 
 /// The keys and values of an object, or of all parts of a version that are of one kind.
 #[derive(Clone)]

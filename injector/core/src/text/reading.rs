@@ -4,8 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind, Reason};
 use nudge_protocol::labels;
 
+use crate::baseline::{RESERVED, is_configuration};
 use crate::publish::PublishedObject;
-use crate::versions::{Contents, RESERVED, is_configuration, object_name};
+use crate::versions::{Contents, object_name};
 
 /// The text of one object of a config.
 pub struct ReadText {

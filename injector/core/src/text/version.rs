@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use nudge_api::VersionedConfigStatus;
 
+use crate::baseline::FIRST_VERSION;
 use crate::keys::PartMeta;
-use crate::versions::{ContentDigests, FIRST_VERSION, Seals};
+use crate::versions::{ContentDigests, Seals};
 
 /// How long a text must stay unchanged before it becomes a version.
 pub const TEXT_DEBOUNCE: Duration = Duration::from_secs(2);

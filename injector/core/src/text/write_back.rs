@@ -4,8 +4,8 @@
 use nudge_api::{Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 
 use super::readers::object_title;
+use crate::baseline::is_of_namespace;
 use crate::event_record::EventRecord;
-use crate::versions::is_of_namespace;
 
 /// The maximum number of versions that the status remembers.
 const MAX_WRITTEN_BACK: usize = 8;

@@ -1,6 +1,5 @@
 //! Versions: their parts, their completeness and seals, and the versions to delete.
 
-mod baseline;
 #[cfg(test)]
 mod bounds_tests;
 mod config_of_part;
@@ -19,7 +18,6 @@ mod part_labels;
 mod rule_verdicts;
 mod seal;
 mod seal_check;
-mod secret_type;
 mod source_gone;
 mod unused_time;
 mod version_authors;
@@ -27,12 +25,6 @@ mod version_room;
 #[cfg(test)]
 mod version_room_tests;
 
-pub(crate) use baseline::{BUNDLES, RESERVED};
-pub use baseline::{
-    BaselineLabel, BaselineNamespace, BaselineObject, BaselineVerdict, FIRST_VERSION, MAX_NAMESPACE_CONFIGS,
-    NamespaceBaseline, SECRETS_NOT_MADE, baseline_refusal, baseline_verdict, first_config, is_adopted, is_of_namespace,
-    is_untouched,
-};
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
 pub use digest::{Contents, PLAIN, contents_of, part_digest, plain_digits};
@@ -51,8 +43,6 @@ pub use seal::{SEAL, Seals};
 #[cfg(test)]
 pub(crate) use seal_check::tests::{facts, part};
 pub use seal_check::{FactsByUid, SealCheck, seal_check};
-pub(crate) use secret_type::OPAQUE;
-pub use secret_type::is_configuration;
 pub use unused_time::{MAX_UNUSED_TIME, UnusedTime};
 pub(crate) use version_authors::authors;
 pub(crate) use version_room::wanted_version;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_core::baseline::is_configuration;
 use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, is_configuration, part_digest};
+use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, part_digest};
 use nudge_protocol::labels;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::PartKind;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::is_conflict;
-use nudge_core::versions::{BaselineLabel, BaselineObject, FIRST_VERSION, baseline_refusal, first_config};
+use nudge_core::baseline::{BaselineLabel, BaselineObject, FIRST_VERSION, baseline_refusal, first_config};
 use nudge_protocol::labels;
 
 use crate::dry_run::{Dry, DryRun};

@@ -9,8 +9,9 @@ use nudge_authoring::{
     Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, object, object_names, was_used,
 };
 use nudge_cluster::call::is_conflict;
+use nudge_core::baseline::{BaselineObject, baseline_refusal};
 use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
-use nudge_core::versions::{BaselineObject, baseline_refusal, object_name};
+use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
 use serde_json::{Value, json};

@@ -9,12 +9,12 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use super::annotations::{AGENT_START_TIMEOUT, CONFIGS, INJECT};
 use super::pod_request::PodRequest;
 use super::references::{Reference, is_bundle, referenced_secrets, references};
+use crate::baseline::BaselineVerdict;
 use crate::injection::facts::InjectionFacts;
 use crate::injection::refusal::{InjectionRefusal, shorten};
 use crate::injection::settings::InjectionSettings;
 use crate::injection::start_gate::Gate;
 use crate::injection::user_pod::UserPod;
-use crate::versions::BaselineVerdict;
 
 /// Returns the pod's configs in the order of merging, and warnings.
 pub(in crate::injection) fn resolve_configs(

@@ -5,10 +5,10 @@ use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
+use crate::baseline::{BUNDLES, RESERVED};
 use crate::injection::refusal::InjectionRefusal;
 use crate::injection::user_pod::{UserContainer, UserPod};
 use crate::injection::volume_objects::objects;
-use crate::versions::{BUNDLES, RESERVED};
 
 /// The maximum number of ConfigMaps that are looked up. A pod that references more must name its configs.
 const MAX_REFERENCES: usize = 64;

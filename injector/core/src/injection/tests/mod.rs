@@ -21,7 +21,7 @@ use nudge_protocol::{ConfigName, pod as names};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::versions::{BaselineLabel, BaselineVerdict};
+use crate::baseline::{BaselineLabel, BaselineVerdict};
 
 pub(super) fn settings() -> InjectionSettings {
     InjectionSettings {
