@@ -140,16 +140,20 @@ mod tests {
     use super::*;
     use crate::notify::metric_scan::Sample;
 
+    #[allow(clippy::option_option, reason = "a page may lack a metric that is asked for")]
+    #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
     fn metrics(value: Option<f64>, ok: Option<Option<f64>>) -> SignReading {
         let sample = |name: &str, value| Sample { name: name.parse().unwrap(), value };
         let reading = MetricReading { metric: sample("time", value), ok: ok.map(|value| sample("ok", value)) };
         Ok(Reading::Metrics(reading))
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
     fn answer(is_value: bool) -> SignReading {
         Ok(Reading::Answer { key: Key::new("mark").unwrap(), is_value })
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
     fn workers(processes: &[(i32, u64)]) -> SignReading {
         Ok(Reading::Workers(processes.iter().map(|&(pid, started)| Process { pid, started }).collect()))
     }

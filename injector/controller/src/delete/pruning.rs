@@ -38,7 +38,8 @@ impl Controller {
         if !has_surplus {
             self.memories.side_call_succeeded(key, SideCall::Versions);
         }
-        if !has_surplus && !(is_full && self.memories.side_call_is_due(key, SideCall::History)) {
+        let names_holders = is_full && self.memories.side_call_is_due(key, SideCall::History);
+        if !has_surplus && !names_holders {
             return None;
         }
         if !self.memories.side_call_is_due(key, SideCall::Versions) {

@@ -97,7 +97,7 @@ mod tests {
     }
 
     /// A pod of this Deployment that reads the object by this source of variables.
-    fn pod(deployment: Option<&str>, source: Value, phase: &str) -> Option<DirectReader> {
+    fn pod(deployment: Option<&str>, source: &Value, phase: &str) -> Option<DirectReader> {
         let owner = deployment.map(|name| {
             json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{name}-7d"), "uid": "r", "controller": true}])
         });
@@ -110,14 +110,14 @@ mod tests {
 
     #[test]
     fn the_workloads_of_pods_that_read_an_object_of_the_config_are_counted_once() {
-        let map = || json!({"configMapRef": {"name": "web"}});
+        let map = json!({"configMapRef": {"name": "web"}});
         let secret = json!({"secretRef": {"name": "web"}});
-        assert_eq!(pod(None, map(), "Succeeded"), None);
+        assert_eq!(pod(None, &map, "Succeeded"), None);
         let mut readers = vec![
-            pod(Some("api"), map(), "Running").unwrap(),
-            pod(Some("api"), map(), "Pending").unwrap(),
-            pod(None, secret, "Running").unwrap(),
-            pod(Some("other"), json!({"configMapRef": {"name": "other"}}), "Running").unwrap(),
+            pod(Some("api"), &map, "Running").unwrap(),
+            pod(Some("api"), &map, "Pending").unwrap(),
+            pod(None, &secret, "Running").unwrap(),
+            pod(Some("other"), &json!({"configMapRef": {"name": "other"}}), "Running").unwrap(),
         ];
         let names = |readers: &[DirectReader], objects: &[PartKind]| {
             direct_readers(&config(objects), readers).map(|readers| readers.to_string())
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(names(&readers, &[PartKind::ConfigMap]).as_deref(), Some("Deployment/api"));
         assert_eq!(names(&readers, &[PartKind::Secret]).as_deref(), Some("Pod/a"));
         assert_eq!(names(&readers[3..], &[PartKind::ConfigMap]), None);
-        readers.extend((0..6).filter_map(|number| pod(Some(&format!("w{number}")), map(), "Running")));
+        readers.extend((0..6).filter_map(|number| pod(Some(&format!("w{number}")), &map, "Running")));
         let named = names(&readers, &[PartKind::ConfigMap]).unwrap();
         assert_eq!(named, "Deployment/api, Deployment/w0, Deployment/w1, Deployment/w2, Deployment/w3 and 2 more");
     }

@@ -107,6 +107,23 @@ fn thresholds(name: &str) -> Thresholds {
     Thresholds::default().raise(&pods, &Pods::Share("50%".to_owned()), None)
 }
 
+/// The types of a config's conditions.
+const CONDITIONS: [ConditionType; 13] = [
+    ConditionType::Ready,
+    ConditionType::Reconciling,
+    ConditionType::Published,
+    ConditionType::Drifted,
+    ConditionType::SecretPublished,
+    ConditionType::Restarted,
+    ConditionType::Impaired,
+    ConditionType::Conflict,
+    ConditionType::WeakEvidence,
+    ConditionType::Suspect,
+    ConditionType::Measurable,
+    ConditionType::Fetched,
+    ConditionType::UnstagedReaders,
+];
+
 /// The largest status with these parts of each version.
 fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     let sealed: Vec<VersionStatus> = (0..versions).map(|number| version(number, names)).collect();
@@ -184,21 +201,8 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     let (name, reason) = (sealed[1].version.clone(), Reason::ProgressDeadlineExceeded);
     let (digest, retry_time, overridden) = (format!("sha256:{}", "0".repeat(48)), Some(now()), Some("r".repeat(256)));
     rollout.failure = Some(RolloutFailure { version: name, digest, retry_time, reason, message, overridden });
-    let kinds = [
-        ConditionType::Ready,
-        ConditionType::Reconciling,
-        ConditionType::Published,
-        ConditionType::Drifted,
-        ConditionType::SecretPublished,
-        ConditionType::Restarted,
-        ConditionType::Impaired,
-        ConditionType::Conflict,
-        ConditionType::WeakEvidence,
-        ConditionType::Suspect,
-        ConditionType::Measurable,
-    ];
     let condition = |kind| condition(kind, true, Reason::ProgressDeadlineExceeded, &long, Some(i64::MAX), &now());
-    status.conditions = kinds.into_iter().map(condition).collect();
+    status.conditions = CONDITIONS.into_iter().map(condition).collect();
     status.invalid = (0..InvalidVersion::MAX_INVALID)
         .map(|number| InvalidVersion {
             version: format!("2026.12.{number}"),

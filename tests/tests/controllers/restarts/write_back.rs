@@ -7,7 +7,7 @@ use nudge_api::ReleaseOutcome;
 use super::*;
 
 /// The time of a move and its return, which begins a minute after another one.
-const MOVE_TIMEOUT: Duration = Duration::from_secs(120);
+const MOVE_TIMEOUT: Duration = Duration::from_mins(2);
 
 async fn write(space: &TestNamespace, value: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"data": {"key": value}}));

@@ -100,7 +100,7 @@ fn mounts_stay_if_a_limit_range_leaves_the_agent_too_little_memory() {
         assert_eq!(stays, volume == "conf", "{warnings:?}");
     }
     facts.limits = serde_json::from_value(json!([{"type": "Container", "max": {"memory": "31Mi"}}])).unwrap();
-    let refused = try_with(&pod, &facts).unwrap_err().to_string();
+    let refused = try_with(&pod, &facts).unwrap_err();
     assert!(refused.contains("Nudge's agent has 32Mi"), "{refused}");
 }
 
