@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
+use nudge_core::pods::ObjectHolders;
 use nudge_core::pods::references;
-use nudge_core::versions::ObjectHolders;
 
 use crate::call::{CallError, call};
 use crate::listing::for_each_object;

@@ -6,7 +6,8 @@ use nudge_api::{Reason, VersionedConfig};
 use nudge_cluster::object_holders::object_holders;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{ObjectHolders, held_versions, is_beyond_limit, is_nearly_full, to_prune};
+use nudge_core::pods::ObjectHolders;
+use nudge_core::versions::{held_versions, is_beyond_limit, is_nearly_full, to_prune};
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;

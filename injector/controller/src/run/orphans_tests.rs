@@ -20,6 +20,9 @@ use tokio::time::Instant;
 use super::orphans::{ORPHAN_GRACE, delete_parts_of};
 use crate::fake_api_server::{FakeApiServer, InjectedFault, controller_over, part, status};
 
+/// The kinds whose objects may name a part.
+const LISTED: [&str; 8] =
+    ["cronjobs", "daemonsets", "deployments", "jobs", "pods", "replicasets", "replicationcontrollers", "statefulsets"];
 const CREATED: &str = "2026-01-02T00:00:00Z";
 
 /// Returns the metadata of a part of `config`, with a note that it was created for the config `noted`.
@@ -38,6 +41,9 @@ fn metadata(name: &str, config: &str, noted: Option<&str>) -> Value {
 
 fn answer(method: &str, path: &str, changed: &[(&str, Value)]) -> (u16, Value) {
     let name = path.rsplit('/').next().unwrap();
+    if LISTED.contains(&name.split('?').next().unwrap()) {
+        return (200, json!({"metadata": {}, "items": []}));
+    }
     if method == "DELETE" {
         return (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
     }

@@ -1,12 +1,16 @@
 //! The ConfigMaps and Secrets that a pod names, and those that its containers read themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 use nudge_api::PartKind;
 use nudge_protocol::pod::AGENT_CONTAINER;
 
 use super::pod_state::PodState;
+
+/// The objects that pods and templates of workloads name, and for each of them one that names it, such as
+/// `Deployment web`.
+pub type ObjectHolders = BTreeMap<(PartKind, String), String>;
 
 /// ConfigMaps and Secrets, by kind and name.
 type References = BTreeSet<(PartKind, String)>;

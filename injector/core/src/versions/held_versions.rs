@@ -1,18 +1,13 @@
 //! The versions that the history limit can't delete, because pods or templates of workloads name their objects.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::VersionedConfig;
 
 use super::history_limit::may_prune;
 use super::version_room::is_nearly_full;
 use crate::keys::PartMeta;
-use crate::pods::PodState;
-
-/// The objects that pods and templates of workloads name, and for each of them one that names it, such as
-/// `Deployment web`.
-pub type ObjectHolders = BTreeMap<(PartKind, String), String>;
+use crate::pods::{ObjectHolders, PodState};
 
 /// The maximum number of versions that a message names.
 const MAX_NAMED_VERSIONS: usize = 8;
@@ -53,6 +48,7 @@ pub fn held_versions(
 
 #[cfg(test)]
 mod tests {
+    use nudge_api::PartKind;
     use serde_json::json;
 
     use super::super::seal_check::tests::part;

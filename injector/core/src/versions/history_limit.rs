@@ -9,9 +9,8 @@ use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConf
 use nudge_protocol::VersionName;
 
 use super::digest_names::{digest_prefix, is_of_text};
-use super::held_versions::ObjectHolders;
 use crate::keys::PartMeta;
-use crate::pods::PodState;
+use crate::pods::{ObjectHolders, PodState};
 
 /// The minimum age difference between two versions of a source that shows that nobody will seal the older version. A
 /// version takes far less time from its first object to its seal.

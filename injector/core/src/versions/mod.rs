@@ -29,7 +29,7 @@ pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
 pub use digest::{Contents, PLAIN, contents_of, part_digest, plain_digits};
 pub use digest_names::{SOURCE_PREFIX, digest_of_parts, is_of_source, is_of_text};
-pub use held_versions::{ObjectHolders, held_versions};
+pub use held_versions::held_versions;
 pub use history_limit::{is_beyond_limit, to_prune};
 pub use inventory::{Inventory, take_inventory};
 pub use mark::{is_marked, mark};

@@ -237,7 +237,10 @@ mod tests {
     #[test]
     fn a_row_says_what_the_source_is_at_and_a_line_what_is_to_be_done() {
         let fresh = source(&json!({}));
-        assert_eq!(row(&fresh), ["shop", "secret/tls", "shop", "<none>", "<none>", "<none>", "<none>"]);
+        assert_eq!(
+            row(&fresh),
+            ["shop", "https://git.example.com/shop", "shop", "<none>", "<none>", "<none>", "<none>"]
+        );
         assert_eq!(message(&fresh), None);
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "HeldBy", "message": "it is held", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let held = source(&json!({

@@ -192,6 +192,7 @@ fn two_roles_create_secrets_and_none_creates_leases_or_pods_or_changes_roles() -
 #[test]
 fn the_api_server_asks_about_enabled_namespaces_and_elsewhere_about_kinds_of_nudge_alone() -> Result<()> {
     let of_versions = json!({"matchExpressions": [{"key": "nudge.dev/config", "operator": "Exists"}]});
+    let of_texts = json!({"matchExpressions": [{"key": "nudge.dev/follows", "operator": "Exists"}]});
     let of_questions = json!({"matchExpressions": [{"key": "nudge.dev/contact", "operator": "Exists"}]});
     let expected = BTreeMap::from([
         ("analyses.nudge.dev", ("Fail", vec!["rolloutanalyses", "rolloutanalyses/status"])),
@@ -217,7 +218,7 @@ fn the_api_server_asks_about_enabled_namespaces_and_elsewhere_about_kinds_of_nud
             let selector = webhook["namespaceSelector"].to_string();
             ensure!(selector.contains("nudge.dev/enabled"), "{resource} {components:?}, {name}: {selector}");
             let is_said = match resources[..] {
-                ["configmaps", "secrets"] => webhook["objectSelector"] == of_versions,
+                ["configmaps", "secrets"] => [&of_versions, &of_texts].contains(&&webhook["objectSelector"]),
                 ["pods"] => {
                     let conditions = format!("{}{}", webhook["objectSelector"], webhook["matchConditions"]);
                     conditions.contains("nudge.dev/inject")
