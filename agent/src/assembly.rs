@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::check::{Check, Checks};
 use crate::content::EtagKey;
-use crate::files::folders::FileFolders;
+use crate::files::volume_files::FileFolders;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
 use crate::notify::{

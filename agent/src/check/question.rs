@@ -23,7 +23,7 @@ use super::answer::{CheckAnswer, interpret_status};
 use super::refusal_reason::{MAX_READ_BYTES, displayable_reason};
 use crate::content::{Dictionary, VersionContent, changed_keys};
 use crate::files::CandidateFiles;
-use crate::files::folders::dictionary_files;
+use crate::files::volume_files::dictionary_files;
 use crate::notify::{Containers, Event, WebhookTarget, post, random_name};
 use crate::source::SourceFault;
 

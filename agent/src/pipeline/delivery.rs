@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use super::next_attempt::Retry;
 use crate::check::Checks;
 use crate::content::{Dictionary, EtagKey, changed_keys};
-use crate::files::folders::{FileFolders, Rooms};
+use crate::files::volume_files::{FileFolders, Rooms};
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};

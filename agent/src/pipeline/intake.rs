@@ -18,7 +18,7 @@ use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, CheckVerdict, Checks, Question};
 use crate::content::{TooLarge, VersionContent};
-use crate::files::folders::{FileSizes, Rooms, UnfitFiles};
+use crate::files::volume_files::{FileSizes, Rooms, UnfitFiles};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::RestartCommand;

@@ -9,7 +9,7 @@ use nudge_protocol::volumes::KeptVolume;
 use nudge_protocol::{ConfigName, reserved};
 
 use super::disk_room::{NoRoom, Room};
-use super::projection::{self, File, ProjectError};
+use super::file_swap::{self, File, ProjectError};
 use crate::content::{Dictionary, Entry, Value, VersionContent};
 
 /// The permission bits of the dictionary's files.
@@ -116,7 +116,7 @@ impl FileFolders {
 
     /// Returns the room that is left for further files.
     pub fn rooms(&self) -> Rooms {
-        Rooms(self.0.iter().map(|folder| projection::room(&folder.path)).collect())
+        Rooms(self.0.iter().map(|folder| file_swap::room(&folder.path)).collect())
     }
 
     /// Returns the sizes of the files of a dictionary with these contents. Contents that have not arrived yet count
@@ -141,7 +141,7 @@ impl FileFolders {
                 let (volume, config) = (volume.to_owned(), config.clone());
                 return Err(FilesError::Waiting { volume, config });
             }
-            leftovers.extend(projection::project(&folder.path, &folder.files(dictionary)?, folder.mountpoints())?);
+            leftovers.extend(file_swap::project(&folder.path, &folder.files(dictionary)?, folder.mountpoints())?);
         }
         Ok(leftovers)
     }
@@ -149,7 +149,7 @@ impl FileFolders {
     /// Returns whether the visible files already match the dictionary.
     pub fn have(&self, dictionary: &Dictionary) -> bool {
         let has_folder = |folder: &FileFolder| {
-            let is_written = |files: Vec<File>| projection::is_in_place(&folder.path, &files, folder.mountpoints());
+            let is_written = |files: Vec<File>| file_swap::is_in_place(&folder.path, &files, folder.mountpoints());
             folder.awaited(dictionary).is_none() && folder.files(dictionary).is_ok_and(is_written)
         };
         !self.0.is_empty() && self.0.iter().all(has_folder)
