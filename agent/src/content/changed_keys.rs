@@ -1,8 +1,27 @@
 //! Finds the keys that differ between two dictionaries.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Dictionary;
+
+/// Returns the keys that were added, removed, or have another value in any of the configs, though another config may
+/// hide them in the dictionary: each config has files of its own.
+pub fn changed_object_keys(old: &Dictionary, new: &Dictionary) -> Vec<String> {
+    let values = |dictionary: &Dictionary| {
+        let mut values = BTreeMap::new();
+        for content in dictionary.contents() {
+            values.extend(
+                content.values().iter().map(|(key, value)| ((content.config().clone(), key.clone()), value.clone())),
+            );
+        }
+        values
+    };
+    let (old, new) = (values(old), values(new));
+    let names = old.keys().chain(new.keys()).collect::<BTreeSet<_>>();
+    let changed = names.into_iter().filter(|name| old.get(name) != new.get(name));
+    changed.map(|(_, key)| key.to_string()).collect::<BTreeSet<_>>().into_iter().collect()
+}
 
 /// Returns the user's keys that were added, removed, or have another value, in order. Nudge's own keys, which change
 /// with every version, are left out.
@@ -45,6 +64,20 @@ mod tests {
         let version = VersionName::new("1").unwrap();
         let content = VersionContent::new(ConfigName::new("c").unwrap(), version, values);
         Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
+    }
+
+    #[test]
+    fn a_key_that_another_config_hides_changes_in_its_own() {
+        let content = |config: &str, value: &str| {
+            let values = BTreeMap::from([(Key::new("a").unwrap(), Value::from(value.as_bytes()))]);
+            Arc::new(VersionContent::new(ConfigName::new(config).unwrap(), VersionName::new("1").unwrap(), values))
+        };
+        let merged = |first: &str| {
+            Dictionary::merge(&[content("first", first), content("last", "x")], &EtagKey::new(b"")).unwrap()
+        };
+        let (old, new) = (merged("1"), merged("2"));
+        assert_eq!((changed_keys(&old, &new), changed_object_keys(&old, &new)), (vec![], vec!["a".to_owned()]));
+        assert!(changed_object_keys(&old, &old).is_empty());
     }
 
     proptest! {

@@ -7,7 +7,7 @@ mod dictionary;
 mod value;
 mod version_content;
 
-pub use changed_keys::changed_keys;
+pub use changed_keys::{changed_keys, changed_object_keys};
 pub use dictionary::{ConfigView, Dictionary, Entry, EtagKey, NotExpressible, TooLarge, render_env};
 pub use value::Value;
 pub use version_content::VersionContent;

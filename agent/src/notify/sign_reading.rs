@@ -62,7 +62,9 @@ fn compare_metrics(before: &MetricReading, after: &MetricReading) -> Finding {
         return Finding::NotYet(format!("the page has no metric {metric}"));
     };
     let has_grown = before.metric.value.is_none_or(|before| value > before);
-    let was_ok = before.ok.as_ref().is_some_and(|ok| ok.value.is_some_and(|value| value != 0.0));
+    // A container that has restarted may show values from before it has read its configuration.
+    let is_same = before.metric.value == Some(value);
+    let was_ok = is_same && before.ok.as_ref().is_some_and(|ok| ok.value.is_some_and(|value| value != 0.0));
     if let Some(ok) = &after.ok {
         let name = ok.name.as_str();
         match ok.value {

@@ -74,6 +74,11 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
         let mut verification =
             verifier.as_mut().and_then(|verifier| verifier.begin(&dictionary, Some(processes), occasion));
         let mut attempts = Attempts::new(signal, scope.clone(), dictionary.etag().to_owned());
+        if verification.is_some() {
+            let etag = Some(dictionary.etag().to_owned());
+            let pending = NotificationStatus { outcome: Outcome::Pending, etag, ..NotificationStatus::default() };
+            status.set_notification(&container, pending);
+        }
         is_newer = loop {
             if let Some(verification) = &mut verification {
                 tokio::select! {

@@ -151,6 +151,8 @@ impl Verification<'_> {
     ///
     /// Cancel safe.
     pub(super) async fn read_before(&mut self) {
+        // The container was not notified yet, so another attempt to read it may still succeed.
+        self.before.take_if(|before| before.is_err());
         let deadline = Instant::now() + BASELINE_TIMEOUT;
         let mut attempt = 0;
         while self.before.is_none() {

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::next_attempt::Retry;
 use crate::check::Checks;
-use crate::content::{Dictionary, EtagKey, changed_keys};
+use crate::content::{Dictionary, EtagKey, changed_keys, changed_object_keys};
 use crate::files::volume_files::{FileFolders, Rooms};
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
@@ -180,7 +180,8 @@ impl Delivery {
             let etag = published.dictionary.etag();
             let has_use = !hooks.is_empty() || status.selects_keys();
             let changed = if has_use { changed_keys(notified, &published.dictionary) } else { Vec::new() };
-            status.begin_notifying(notified.etag(), etag, &changed, &hooks.containers());
+            let of_objects = if has_use { changed_object_keys(notified, &published.dictionary) } else { Vec::new() };
+            status.begin_notifying(notified.etag(), etag, &[changed.clone(), of_objects].concat(), &hooks.containers());
             hooks.record_changes(&changed, published.generation, etag);
         }
         self.notified = Some(Arc::clone(&published.dictionary));

@@ -1,28 +1,23 @@
 //! The config of an object that an opted-in pod reads, or that its namespace wants. It follows the text of the object.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::baseline::{FIRST_VERSION, NamespaceBaseline, first_config, is_untouched};
+use nudge_core::baseline::{FIRST_VERSION, NamespaceBaseline, first_config};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, read_kinds};
 use nudge_core::versions::{is_of_text, object_name};
 use nudge_protocol::VersionName;
-use nudge_protocol::error_chain::chain;
-use serde_json::json;
 
 use super::kinds::ObjectVerdicts;
-use crate::controller::{Controller, FIELD_MANAGER, written_by_us};
+use crate::controller::{Controller, written_by_us};
 
 /// The time between two reads of an object that lacks the label while pods wait for their config.
 const LABEL_CHECK_INTERVAL: Duration = Duration::from_mins(1);
-/// The time between two looks for another object that pods read beside those of the config.
-const EXTENSION_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Controller {
     fn live_readers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
@@ -81,48 +76,5 @@ impl Controller {
             }
         }
         (is_full || verdicts.may_change()).then_some(LABEL_CHECK_INTERVAL)
-    }
-
-    /// Adds an object to a config that its namespace wants, if pods read it beside those that the config has. A failure
-    /// is only in the log: the object stays an ordinary one.
-    pub(crate) async fn extend_baseline(&self, key: &ConfigKey, config: &VersionedConfig) {
-        if !is_untouched(config) {
-            return;
-        }
-        let kinds = read_kinds(key.name.as_str(), self.live_readers(key).iter().map(|pod| &**pod));
-        let missing: Vec<PartKind> = kinds.into_iter().filter(|kind| !config.spec.owns(*kind)).collect();
-        let now = Instant::now();
-        let is_due = !missing.is_empty()
-            && self.memories.change(key, |memory| {
-                let is_recent = |last: Instant| now.saturating_duration_since(last) < EXTENSION_INTERVAL;
-                let is_due = !memory.extended_at.is_some_and(is_recent);
-                if is_due {
-                    memory.extended_at = Some(now);
-                }
-                is_due
-            });
-        if !is_due {
-            return;
-        }
-        // The config exists, so the number of configs does not matter.
-        let mut namespace = self.baseline_namespace(&key.namespace);
-        namespace.configs = 0;
-        let added = match self.object_verdicts(key, &missing, namespace).await {
-            Ok(verdicts) => verdicts.config_kinds(),
-            Err(error) => return tracing::warn!(error = chain(&error), "objects of a config not read; retrying"),
-        };
-        if added.is_empty() {
-            return;
-        }
-        let objects: Vec<PartKind> = config.spec.objects.iter().copied().chain(added).collect();
-        let version = &config.metadata.resource_version;
-        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"objects": objects}}));
-        let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patching = || format!("changing spec.objects of VersionedConfig {key}");
-        match call(patching, configs.patch_metadata(key.name.as_str(), &params, &patch)).await {
-            Ok(_) => tracing::info!(?objects, "a config has another object, because pods read it"),
-            Err(error) => tracing::warn!(error = chain(&error), "config not changed; retrying"),
-        }
     }
 }

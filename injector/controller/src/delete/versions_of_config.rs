@@ -7,12 +7,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, CustomResourceExt, Resource};
+use kube::{Api, CustomResourceExt, Resource, ResourceExt as _};
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::object_holders::object_holders;
 use nudge_core::keys::{ConfigKey, PartMeta};
 use nudge_core::versions::made_for_a_config;
+use nudge_protocol::labels;
 use serde::de::DeserializeOwned;
 
 use crate::controller::Controller;
@@ -83,13 +84,19 @@ impl Controller {
         Ok(namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none()))
     }
 
-    /// Deletes the parts while there is no config of the name. What the template of a workload names stays.
+    /// Deletes the parts while there is no config of the name. What the template of a workload, or a pod without an
+    /// agent, names stays.
     async fn delete_parts(&self, key: &ConfigKey, parts: impl Iterator<Item = &PartStatus>) -> Result<(), CallError> {
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
-        let holders = object_holders(&self.client, &key.namespace, |_| false).await?;
+        let holders =
+            object_holders(&self.client, &key.namespace, |pod| !pod.labels().contains_key(labels::AGENT)).await?;
         for part in parts {
             if let Some(holder) = holders.get(&(part.kind, part.name.clone())) {
-                tracing::info!(part = part.name, holder, "part of a deleted config stays, because a template names it");
+                tracing::info!(
+                    part = part.name,
+                    holder,
+                    "part of a deleted config stays, because a template or pod names it"
+                );
                 continue;
             }
             // The API server is asked each time: a config that is deleted to be created again may come back at any

@@ -44,8 +44,8 @@ pub(crate) struct ConfigMemory {
     pub(crate) text: TextMemory,
     /// Since when nobody needs the config, if its namespace made it.
     pub(crate) unused: UnusedTime,
-    /// The time of the last look for another object of the config's name that pods read.
-    pub(crate) extended_at: Option<Instant>,
+    /// The number of versions when something held all those beyond the history limit, and when that was.
+    pub(crate) held: Option<(usize, Instant)>,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
     /// The failing calls outside of the decision.

@@ -82,7 +82,6 @@ impl Controller {
         }
         // The version that the text is now must not be pruned by a status that does not name it yet.
         let pruned = if followed.is_recorded { None } else { self.prune(key, &config).await };
-        self.extend_baseline(key, &config).await;
         let unused = self.end_baseline(key, &config).await;
         let side_calls = self.memories.get(key, |memory| memory.side_calls.next_reconcile(Instant::now())).flatten();
         Ok(next

@@ -1,6 +1,6 @@
 //! Evictions of pods of controllers without rolling updates, one by one, and reports about pods that nothing restarts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -163,12 +163,14 @@ impl Controller {
             .collect();
         let own_config = |other: &str| (other == name).then_some(config);
         self.read_contents(key, candidates.iter().map(|(_, uses)| uses), own_config, memory).await?;
+        let (mut unaffected, mut affected) = (HashSet::new(), HashSet::new());
         for (pod, uses) in candidates {
             let meta = &pod.metadata;
             if goal.is_unaffected(&uses, &memory.contents) {
-                memory.unaffected.extend(WorkloadId::of(meta));
+                unaffected.extend(WorkloadId::of(meta));
                 continue;
             }
+            affected.extend(WorkloadId::of(meta));
             let replaceable = ReplaceablePod {
                 name: meta.name.clone().unwrap_or_default(),
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -189,6 +191,7 @@ impl Controller {
                 Restarter::Unknown => unmanaged_pods.push(replaceable),
             }
         }
+        memory.unaffected.extend(unaffected.difference(&affected).cloned());
         Ok((groups, unmanaged_pods))
     }
 }

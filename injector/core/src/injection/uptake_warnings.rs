@@ -30,7 +30,12 @@ pub(super) fn warnings(
         let Uptake::Restart(RestartCause::Reads(_)) = uptake.uptake else { return None };
         let fixed = reads.fixed_reads(uptake.config.as_str(), |kind| owns(uptake.config, kind, facts));
         let of_container = fixed.filter(|(container, _)| *container == uptake.container);
-        Some(restart_warning(pod, moved, uptake, of_container.map(|(_, path)| path)))
+        let paths: Vec<ReadPath> = of_container.map(|(_, path)| path).collect();
+        // Nobody expects these to change while the container runs, unless it is notified.
+        let is_expected = |path: &ReadPath| matches!(path, ReadPath::Variables(_) | ReadPath::ObjectPart(_));
+        let is_notified = targets.notified.contains_key(uptake.container);
+        let warns = is_notified || !paths.iter().all(is_expected);
+        warns.then(|| restart_warning(pod, moved, uptake, paths))
     });
     // A container that can read the config in another way is not warned of an object that has only its name.
     let has_other_way = |container: &str| {
@@ -54,12 +59,7 @@ pub(super) fn warnings(
     by_restart.chain(of_others).collect()
 }
 
-fn restart_warning(
-    pod: &UserPod,
-    moved: &MovedMounts,
-    uptake: &ContainerUptake<'_>,
-    paths: impl Iterator<Item = ReadPath>,
-) -> String {
+fn restart_warning(pod: &UserPod, moved: &MovedMounts, uptake: &ContainerUptake<'_>, paths: Vec<ReadPath>) -> String {
     let (container, config) = (shorten(uptake.container), shorten(uptake.config.as_str()));
     let volumes = pod.spec.volumes.iter().flatten();
     let mut of_config = volumes.filter(|volume| objects(volume).any(|object| object.name == uptake.config.as_str()));
@@ -68,7 +68,7 @@ fn restart_warning(
         (ReadPath::ObjectFiles(_), Some((_, cause))) => format!("{path} ({cause})"),
         _ => path.to_string(),
     };
-    let reads = paths.map(describe).collect::<Vec<_>>().join(", and ");
+    let reads = paths.into_iter().map(describe).collect::<Vec<_>>().join(", and ");
     let remedy =
         if reads.ends_with(')') { String::new() } else { format!("; set {NOTIFY}.{container}: none to leave it out") };
     format!("container {container} takes config {config} only by a restart: it reads {reads}{remedy}")

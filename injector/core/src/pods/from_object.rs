@@ -98,7 +98,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
             true => UpdateMode::InPlace,
             false => UpdateMode::Live,
         },
-        has_file_watchers: has_key_patterns(agent) && has_file_watchers(&reads),
+        has_silent_takers: has_key_patterns(agent) && has_silent_takers(&reads),
         verify_seconds: verify_seconds(agent),
         created: meta.creation_timestamp.as_ref().map(|time| time.0.as_second()),
         restarts,
@@ -115,9 +115,10 @@ fn has_key_patterns(agent: &Container) -> bool {
     agent.env.iter().flatten().any(|variable| variable.name == pod::env::KEYS)
 }
 
-/// Returns whether a container is not notified, and watches files that the agent keeps.
-fn has_file_watchers(reads: &PodReads) -> bool {
-    reads.uptakes(|_, _| true).iter().any(|uptake| uptake.uptake == Uptake::WatchesFiles)
+/// Returns whether a container is not notified, and watches files that the agent keeps, or asks the agent.
+fn has_silent_takers(reads: &PodReads) -> bool {
+    let is_silent = |uptake: &Uptake| matches!(uptake, Uptake::WatchesFiles | Uptake::Asks);
+    reads.uptakes(|_, _| true).iter().any(|uptake| is_silent(&uptake.uptake))
 }
 
 fn lacks_port(scheduled: &PodCondition) -> bool {
@@ -262,18 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_watches_its_files_is_known_where_another_names_its_keys() {
+    fn a_container_that_takes_versions_silently_is_known_where_another_names_its_keys() {
         let watches = |env: serde_json::Value, mounts: serde_json::Value| {
             let mut sample = sample();
             let spec = &mut sample["spec"];
             spec["initContainers"][0]["env"].as_array_mut().unwrap().extend(env.as_array().unwrap().clone());
             spec["containers"][1]["volumeMounts"] = mounts;
-            pod_state(&pod(sample)).unwrap().has_file_watchers
+            pod_state(&pod(sample)).unwrap().has_silent_takers
         };
         let env = json!([{"name": "NUDGE_NOTIFY", "value": "app=SIGHUP"}, {"name": "NUDGE_KEYS", "value": "app=db.*"}]);
         let share = json!([{"name": "nudge-share", "mountPath": "/run/nudge"}]);
         let files = json!([share[0], {"name": "nudge-files", "mountPath": "/etc/shop"}]);
-        assert!(!watches(env.clone(), share));
+        assert!(!watches(env.clone(), json!([])), "it has neither files nor the endpoint");
+        assert!(watches(env.clone(), share), "it asks the agent");
         assert!(watches(env.clone(), files.clone()));
         assert!(!watches(json!([env[0]]), files), "no container names its keys");
     }

@@ -56,9 +56,9 @@ pub struct PodState {
     pub labels: Arc<BTreeMap<String, String>>,
     /// The way the pod's processes take another version.
     pub update_mode: UpdateMode,
-    /// Whether containers of the pod name the keys that they read, and another one watches its files: that one takes
-    /// every version.
-    pub has_file_watchers: bool,
+    /// Whether containers of the pod name the keys that they read, and another one watches its files or asks the agent:
+    /// that one takes every version.
+    pub has_silent_takers: bool,
     /// The time that containers have, after their notification, to show that they took a version, in seconds.
     pub verify_seconds: u32,
     /// The time of the pod's creation, in seconds since 1970, if the object has it.

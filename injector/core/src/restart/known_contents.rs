@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use nudge_api::{PartKind, PartStatus, VersionStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{
+    ConditionType, PartKind, PartStatus, ReleaseOutcome, VersionStatus, VersionedConfig, VersionedConfigStatus,
+    find_condition,
+};
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
@@ -56,6 +59,9 @@ impl KnownContents {
         replaced: Option<&str>,
     ) -> bool {
         let Some(ReadKeys::Named(keys)) = uses.config_maps.get(name) else { return false };
+        if has_older_processes(status) {
+            return false;
+        }
         let reads_secret = uses.secrets.contains(name) && status.published_secret_version.is_some();
         if reads_secret || uses.configs.contains(name) {
             return false;
@@ -64,6 +70,15 @@ impl KnownContents {
         let published = named(status.published_version.as_deref());
         published.is_some() && published == named(replaced)
     }
+}
+
+/// Returns whether processes may run other content than the version that the move replaces: a restart was refused, or
+/// the last move ended with another version.
+fn has_older_processes(status: &VersionedConfigStatus) -> bool {
+    let restarted = find_condition(&status.conditions, ConditionType::Restarted);
+    let last_outcome = status.releases.iter().rev().find_map(|release| release.outcome);
+    restarted.is_some_and(|restarted| restarted.status == "False")
+        || last_outcome.is_some_and(|outcome| outcome != ReleaseOutcome::Current)
 }
 
 fn config_map_parts(version: &VersionStatus) -> impl Iterator<Item = &PartStatus> {

@@ -108,7 +108,10 @@ fn origin(pod: &Subject) -> PodOrigin<'_> {
 
 /// Returns the origins of pods that have the target, and whose containers read no key that changed.
 fn unaffected_origins<'a>(transfer: &Transfer, observation: &Observation<'a>) -> HashSet<PodOrigin<'a>> {
-    let is_unaffected = |pod: &&Subject| transfer.thresholds.is_assigned(pod) && pod.is_unaffected_by(&transfer.target);
+    // Pods without a workload have nothing in common.
+    let is_unaffected = |pod: &&Subject| {
+        pod.workload.is_some() && transfer.thresholds.is_assigned(pod) && pod.is_unaffected_by(&transfer.target)
+    };
     observation.pods.iter().filter(is_unaffected).map(origin).collect()
 }
 

@@ -24,11 +24,11 @@ pub struct DirectReader {
 }
 
 impl DirectReader {
-    /// Returns the workload of the pod with what the pod reads itself; `None` if it reads nothing, or has ended.
+    /// Returns the workload of the pod with what the pod reads itself; `None` if it reads nothing, or does not run.
     pub fn of(pod: &Pod) -> Option<Self> {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let references = direct_references(pod.spec.as_ref()?);
-        if references.is_empty() || matches!(phase, Some("Succeeded" | "Failed")) {
+        if references.is_empty() || phase != Some("Running") {
             return None;
         }
         let bare = || format!("Pod/{}", pod.metadata.name.as_deref().unwrap_or_default());
@@ -113,9 +113,10 @@ mod tests {
         let map = json!({"configMapRef": {"name": "web"}});
         let secret = json!({"secretRef": {"name": "web"}});
         assert_eq!(pod(None, &map, "Succeeded"), None);
+        assert_eq!(pod(None, &map, "Pending"), None);
         let mut readers = vec![
             pod(Some("api"), &map, "Running").unwrap(),
-            pod(Some("api"), &map, "Pending").unwrap(),
+            pod(Some("api"), &map, "Running").unwrap(),
             pod(None, &secret, "Running").unwrap(),
             pod(Some("other"), &json!({"configMapRef": {"name": "other"}}), "Running").unwrap(),
         ];

@@ -75,7 +75,7 @@ pub(super) fn judge(
         let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
         summarize(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
     };
-    let success = if is_unchanged(pod, report) { ReportState::Unchanged } else { ReportState::Acknowledged };
+    let success = if is_unchanged(pod, views, report) { ReportState::Unchanged } else { ReportState::Acknowledged };
     let reason =
         |explanation: Option<&Explanation>| explanation.map_or(success.reason(), |explanation| explanation.reason);
     let explanation = explain(views, report.acknowledged);
@@ -167,11 +167,15 @@ fn reported_reason(reason: &str) -> Reason {
     if is_word { Reason::named(reason) } else { Reason::Failed }
 }
 
-/// Returns whether no container has taken the served versions, because they read no key that has changed.
-fn is_unchanged(pod: &PodState, report: &ReportRequest) -> bool {
+/// Returns whether no container has taken the served version, because they read no key that has changed. With several
+/// configs it is not known which of them changed.
+fn is_unchanged(pod: &PodState, views: &[ConfigView], report: &ReportRequest) -> bool {
     let is_unchanged =
         |container: &ReportedContainer| container.acknowledged && container.outcome == Outcome::Unchanged;
-    !pod.has_file_watchers && !report.containers.is_empty() && report.containers.iter().all(is_unchanged)
+    views.len() == 1
+        && !pod.has_silent_takers
+        && !report.containers.is_empty()
+        && report.containers.iter().all(is_unchanged)
 }
 
 /// Explains which container has not acknowledged the served versions.
@@ -320,22 +324,24 @@ mod tests {
 
     #[test]
     fn a_pod_is_unchanged_if_all_its_containers_are() {
-        let views = [view("shop", 3, "2"), view("keys", 1, "7")];
-        let with =
-            |containers| ReportRequest { containers, ..report(vec![config("shop", 3, "2"), config("keys", 1, "7")]) };
+        let views = [view("shop", 3, "2")];
+        let with = |containers| ReportRequest { containers, ..report(vec![config("shop", 3, "2")]) };
         let unchanged = || container(Outcome::Unchanged, true);
         let judge = |containers| judged(&views, &with(containers));
-        assert_eq!(judge(vec![unchanged(), unchanged()]), expect(true, "Unchanged", "shop=2,keys=7"));
+        assert_eq!(judge(vec![unchanged(), unchanged()]), expect(true, "Unchanged", "shop=2"));
         assert_eq!(judge(vec![unchanged(), container(Outcome::Delivered, true)]).1, "Applied");
         assert_eq!(judge(vec![unchanged(), container(Outcome::NothingYet, true)]).1, "Applied");
-        let watcher = PodState { has_file_watchers: true, ..PodState::default() };
-        let report = super::judge(&watcher, &views, &with(vec![unchanged()]), 1).unwrap();
-        assert_eq!(report.reason(), Reason::Applied, "another container watches its files");
+        let watcher = PodState { has_silent_takers: true, ..PodState::default() };
+        let judgement = super::judge(&watcher, &views, &with(vec![unchanged()]), 1).unwrap();
+        assert_eq!(judgement.reason(), Reason::Applied, "another container watches its files");
         let mut lacking = with(vec![unchanged()]);
         let reason = "TooLarge".to_owned();
-        lacking.configs[1].problem = Some(ReportedProblem { reason, message: "no".to_owned() });
-        let message = "shop=2 (Unchanged),keys=7; config keys: no";
-        assert_eq!(judged(&views, &lacking), expect(false, "TooLarge", message));
+        lacking.configs[0].problem = Some(ReportedProblem { reason, message: "no".to_owned() });
+        assert_eq!(judged(&views, &lacking), expect(false, "TooLarge", "shop=2; config shop: no"));
+        let two = [view("shop", 3, "2"), view("keys", 1, "7")];
+        let configs = vec![config("shop", 3, "2"), config("keys", 1, "7")];
+        let of_two = ReportRequest { containers: vec![unchanged()], ..report(configs) };
+        assert_eq!(judged(&two, &of_two).1, "Applied", "it is not known which config has not changed");
     }
 
     #[test]
