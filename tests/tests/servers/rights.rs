@@ -183,7 +183,7 @@ async fn create_pod_without_agent(space: &TestNamespace) -> Result<()> {
     space.create_object::<PodObject>(pod).await.map(drop)
 }
 
-/// The label of the namespace makes a config of a Secret, adds the ConfigMap of its name, and the config goes with both.
+/// The label of the namespace makes a config of a Secret and the ConfigMap of its name, and the config goes with both.
 async fn namespace_baseline(space: &TestNamespace) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(space.client.clone());
     let label = async |value: Value| {
@@ -194,17 +194,13 @@ async fn namespace_baseline(space: &TestNamespace) -> Result<()> {
     space.create_object::<Secret>(json!({"metadata": {"name": "both"}, "stringData": {"pin": "hunter2"}})).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "both"}, "data": {"key": "0"}})).await?;
     let configs = space.api::<VersionedConfig>();
-    for (name, field, count) in [("both-1", "secretRef", 1), ("both-2", "configMapRef", 2)] {
-        let container = json!({"envFrom": [{field: {"name": "both"}}]});
-        injected_pod_with(space, "both", &json!({"name": name}), &container).await?;
-        eventually(WAIT_TIMEOUT, &format!("the config has {count} objects"), async || {
-            (configs.get("both").await.ok()?.spec.objects.len() == count).then_some(())
-        })
-        .await?;
-    }
-    for name in ["both-1", "both-2"] {
-        space.api::<PodObject>().delete(name, &DeleteParams::default().grace_period(0)).await?;
-    }
+    let container = json!({"envFrom": [{"secretRef": {"name": "both"}}, {"configMapRef": {"name": "both"}}]});
+    injected_pod_with(space, "both", &json!({"name": "both-1"}), &container).await?;
+    eventually(WAIT_TIMEOUT, "the config has two objects", async || {
+        (configs.get("both").await.ok()?.spec.objects.len() == 2).then_some(())
+    })
+    .await?;
+    space.api::<PodObject>().delete("both-1", &DeleteParams::default().grace_period(0)).await?;
     space.api::<Secret>().delete("both", &DeleteParams::default()).await?;
     space.api::<ConfigMap>().delete("both", &DeleteParams::default()).await?;
     eventually(WAIT_TIMEOUT, "the config goes", async || configs.get_opt("both").await.ok()?.is_none().then_some(()))

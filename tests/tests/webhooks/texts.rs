@@ -38,6 +38,9 @@ async fn an_edit_that_readers_would_have_at_once_is_refused_or_put_back() -> Res
         .create_object::<Pod>(json!({"metadata": {"name": "api"}, "spec": {
             "automountServiceAccountToken": false, "containers": [{"name": "app", "image": "test", "env": [variable]}]}}))
         .await?;
+    // A pod that has not started reads the object of that moment.
+    let running = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    space.api::<Pod>().patch_status("api", &PatchParams::default(), &running).await?;
     let spec = json!({"objects": ["ConfigMap"], "rollout": at_once()});
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "web"}, "spec": spec})).await?;
     let first = wait_for(&space, "the reader is named", |status| {
