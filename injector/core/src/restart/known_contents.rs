@@ -72,10 +72,12 @@ impl KnownContents {
     }
 }
 
-/// Returns whether processes may run other content than the version that the move replaces: a restart was refused, or
-/// the last move ended with another version.
+/// Returns whether processes may run other content than the version that the move replaces: a restart was refused
+/// before the move, or the last move ended with another version.
 fn has_older_processes(status: &VersionedConfigStatus) -> bool {
-    let restarted = find_condition(&status.conditions, ConditionType::Restarted);
+    let begin = status.rollout.start_time.as_ref();
+    let restarted = find_condition(&status.conditions, ConditionType::Restarted)
+        .filter(|restarted| begin.is_none_or(|begin| restarted.last_transition_time.0 < begin.0));
     let last_outcome = status.releases.iter().rev().find_map(|release| release.outcome);
     restarted.is_some_and(|restarted| restarted.status == "False")
         || last_outcome.is_some_and(|outcome| outcome != ReleaseOutcome::Current)
