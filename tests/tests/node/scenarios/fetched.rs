@@ -145,7 +145,7 @@ async fn changes(
     write(value)?;
     if sync {
         let message = nudge(home, &["source", "sync", name])?;
-        ensure!(message.contains("looks at"), "{message}");
+        ensure!(message.contains("reads its content again"), "{message}");
     }
     let line =
         log.line(at, LONG_WAIT_TIMEOUT, &format!("has {value}")).await.with_context(|| format!("{name}: {value}"))?;
