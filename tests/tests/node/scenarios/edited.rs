@@ -8,12 +8,11 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use nudge_api::VersionedConfigStatus;
-use nudge_tests::{eventually, tools};
+use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use super::exposure::{nudge, ready, wait_for_status};
-use super::mounted::SERVER;
-use crate::install;
+use super::mounted::moves_mounts;
 use crate::objects::{deployment, list, opted_in, shell};
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace, containers};
 use crate::suite::Suite;
@@ -28,9 +27,7 @@ const APP: &str = r#"
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = ScenarioNamespace::enabled(suite, "edited").await?;
-    let server = install::minor(&home.place.client().await?).await?;
-    if server < SERVER {
-        tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
+    if !moves_mounts(&home).await? {
         return Ok(());
     }
     nudge(&home, &["enable", &home.space.name, "--baseline"])?;

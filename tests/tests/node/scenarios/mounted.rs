@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Volume};
 use kube::ResourceExt as _;
 use nudge_api::VersionedConfigStatus;
 use nudge_tests::{eventually, tools};
@@ -19,7 +19,7 @@ use crate::suite::Suite;
 
 const PODS: usize = 3;
 /// The first server with native sidecars (KEP-753).
-pub(super) const SERVER: u32 = 29;
+const SERVER: u32 = 29;
 
 /// Says what it reads, at its start and when it is notified.
 const APP: &str = r#"
@@ -37,30 +37,16 @@ fn line(mode: &str, pin: &str, extra: &str) -> String {
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = ScenarioNamespace::enabled(suite, "mounted").await?;
-    let server = install::minor(&home.place.client().await?).await?;
-    if server < SERVER {
-        tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
+    if !moves_mounts(&home).await? {
         return Ok(());
     }
-    for role in ["secrets", "publish-secrets"] {
-        home.kubectl(&["apply", "-k", &format!("deploy/namespace/{role}")])?;
-    }
+    serve_secrets(&home)?;
     home.apply(&list(objects()))?;
     home.wait_until_current("mounted", "1").await?;
     let is_published = |status: &VersionedConfigStatus| status.published_secret_version.as_deref() == Some("1");
     wait_for_status(&home, "mounted", "the Secret is published", is_published).await?;
     home.apply(&list([deployment(&template(&home), i32::try_from(PODS)?)]))?;
-    // Each replica of admission learns by itself that it may read Secrets here.
-    let before = eventually(LONG_WAIT_TIMEOUT, "the mounts of all pods move", async || {
-        let pods = ready(&home, "mounted", PODS).await.ok()?;
-        if pods.iter().all(has_moved_mounts) {
-            return Some(pods);
-        }
-        home.kubectl(&["rollout", "restart", "deployment/mounted"]).ok()?;
-        home.kubectl(&["rollout", "status", "deployment/mounted", "--timeout=60s"]).ok()?;
-        None
-    })
-    .await?;
+    let before = moved_pods(&home, "mounted", PODS).await?;
     for pod in &before {
         says(&home, pod, &line("one", "first", "more")).await?;
     }
@@ -144,10 +130,47 @@ fn template(home: &ScenarioNamespace<'_>) -> Value {
     template
 }
 
+/// Returns whether mounts move on the server, or says why not.
+pub(super) async fn moves_mounts(home: &ScenarioNamespace<'_>) -> Result<bool> {
+    let server = install::minor(&home.place.client().await?).await?;
+    if server < SERVER {
+        tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
+    }
+    Ok(server >= SERVER)
+}
+
+/// Lets Nudge serve Secrets of the namespace, and publish them.
+pub(super) fn serve_secrets(home: &ScenarioNamespace<'_>) -> Result<()> {
+    for role in ["secrets", "publish-secrets"] {
+        home.kubectl(&["apply", "-k", &format!("deploy/namespace/{role}")])?;
+    }
+    Ok(())
+}
+
+/// Returns the pods of a Deployment once no container but the agent mounts a ConfigMap or Secret. Each replica of
+/// admission learns by itself that it may read Secrets here.
+pub(super) async fn moved_pods(home: &ScenarioNamespace<'_>, name: &str, count: usize) -> Result<Vec<Pod>> {
+    eventually(LONG_WAIT_TIMEOUT, &format!("the mounts of {name} move"), async || {
+        let pods = ready(home, name, count).await.ok()?;
+        if pods.iter().all(has_moved_mounts) {
+            return Some(pods);
+        }
+        let deployment = format!("deployment/{name}");
+        home.kubectl(&["rollout", "restart", &deployment]).ok()?;
+        home.kubectl(&["rollout", "status", &deployment, "--timeout=60s"]).ok()?;
+        None
+    })
+    .await
+}
+
 fn has_moved_mounts(pod: &Pod) -> bool {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
-    !mounts.any(|mount| ["conf", "keys", "parts"].contains(&mount.name.as_str()))
+    let Some(spec) = &pod.spec else { return false };
+    let is_of_object =
+        |volume: &&Volume| volume.config_map.is_some() || volume.secret.is_some() || volume.projected.is_some();
+    let objects: BTreeSet<_> =
+        spec.volumes.iter().flatten().filter(is_of_object).map(|volume| volume.name.as_str()).collect();
+    let mut mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+    !mounts.any(|mount| objects.contains(mount.name.as_str()))
 }
 
 fn has_said(home: &ScenarioNamespace<'_>, pod: &Pod, line: &str) -> bool {

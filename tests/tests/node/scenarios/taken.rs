@@ -7,12 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use nudge_api::VersionedConfigStatus;
-use nudge_tests::tools;
 use serde_json::{Value, json};
 
 use super::exposure::{ready, wait_for_status};
-use super::mounted::SERVER;
-use crate::install;
+use super::mounted::moves_mounts;
 use crate::objects::{deployment, list, opted_in, plain, published_config, shell};
 use crate::space::ScenarioNamespace;
 use crate::suite::Suite;
@@ -20,14 +18,12 @@ use crate::suite::Suite;
 const APPS: [&str; 4] = ["variables", "part", "rendered", "alone"];
 /// Reads what it can at its start, keeps it in its arguments, and handles the signal.
 const APP: &str = r#"
-    has=$MODE; [ ! -f /etc/part ] || has=$(cat /etc/part); [ ! -f /work/mode ] || has=$(cat /work/mode)
+    has=$MODE; [ ! -f /etc/part ] || has=$(cat /etc/part); [ ! -f /out/mode ] || has=$(cat /out/mode)
     exec sh -c 'trap : HUP; trap "exit 0" TERM; while :; do sleep 0.1; done' "has-$has""#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = ScenarioNamespace::enabled(suite, "taken").await?;
-    let server = install::minor(&home.place.client().await?).await?;
-    if server < SERVER {
-        tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
+    if !moves_mounts(&home).await? {
         return Ok(());
     }
     let [one, two, three] = ["one", "two", "three"].map(|mode| json!({"mode": mode}));
@@ -91,7 +87,7 @@ fn template(home: &ScenarioNamespace<'_>, name: &str) -> Value {
         "part" => {
             app["volumeMounts"] = json!([{"name": "conf", "mountPath": "/etc/part", "subPath": "mode"}]);
         }
-        "rendered" => app["volumeMounts"] = json!([{"name": "work", "mountPath": "/work"}]),
+        "rendered" => app["volumeMounts"] = json!([{"name": "work", "mountPath": "/out"}]),
         _ => {
             let key = json!({"configMapKeyRef": {"name": "taken", "key": "mode"}});
             app["env"] = json!([{"name": "MODE", "valueFrom": key}]);
@@ -101,9 +97,9 @@ fn template(home: &ScenarioNamespace<'_>, name: &str) -> Value {
     template["spec"]["volumes"] =
         json!([{"name": "conf", "configMap": {"name": "taken"}}, {"name": "work", "emptyDir": {}}]);
     if name == "rendered" {
-        let mut render = shell(home, "cat /in/mode > /work/mode");
+        let mut render = shell(home, "cat /in/mode > /out/mode");
         render["name"] = json!("render");
-        render["volumeMounts"] = json!([{"name": "conf", "mountPath": "/in"}, {"name": "work", "mountPath": "/work"}]);
+        render["volumeMounts"] = json!([{"name": "conf", "mountPath": "/in"}, {"name": "work", "mountPath": "/out"}]);
         template["spec"]["initContainers"] = json!([render]);
     }
     template

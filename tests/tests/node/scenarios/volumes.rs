@@ -2,17 +2,16 @@
 //! kinds of users, in a pod with an agent and in one without. Both have the same paths, types, links and bytes. Who can
 //! read the kubelet's files can read the agent's; the only other reader is the user of the container that mounts them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use nudge_tests::{eventually, tools};
+use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use super::exposure::ready;
-use super::mounted::SERVER;
-use crate::install;
+use super::mounted::{moved_pods, moves_mounts, serve_secrets};
 use crate::objects::{deployment, list, opted_in, plain, shell, template};
 use crate::space::{LONG_WAIT_TIMEOUT, ScenarioNamespace};
 use crate::suite::Suite;
@@ -59,21 +58,17 @@ fn users() -> [User; 6] {
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = ScenarioNamespace::enabled(suite, "volumes").await?;
-    let server = install::minor(&home.place.client().await?).await?;
-    if server < SERVER {
-        tools::skipped(&format!("no mounts that move: the server is 1.{server}, and they need 1.{SERVER}"));
+    if !moves_mounts(&home).await? {
         return Ok(());
     }
-    for role in ["secrets", "publish-secrets"] {
-        home.kubectl(&["apply", "-k", &format!("deploy/namespace/{role}")])?;
-    }
+    serve_secrets(&home)?;
     home.apply(&list(objects()))?;
     home.wait_until_current("files", "1.0.0").await?;
     let users = users();
     let templates = users.iter().flat_map(|user| [true, false].map(|has_agent| pod_template(&home, user, has_agent)));
     home.apply(&list(templates.map(|template| deployment(&template, 1))))?;
     for user in &users {
-        let ours = agent_pod(&home, user).await?;
+        let ours = moved_pods(&home, &format!("{}-agent", user.name), 1).await?.pop().context("no pod")?;
         let theirs = ready(&home, user.name, 1).await?.pop().context("no pod")?;
         for (index, _) in user.containers.iter().enumerate() {
             let (ours, theirs) = (files(&home, &ours, index).await?, files(&home, &theirs, index).await?);
@@ -87,26 +82,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the pod with an agent, all of whose mounts have moved. Each replica of admission learns by itself that it may
-/// read Secrets here.
-async fn agent_pod(home: &ScenarioNamespace<'_>, user: &User) -> Result<Pod> {
-    let name = format!("{}-agent", user.name);
-    eventually(LONG_WAIT_TIMEOUT, &format!("the mounts of {name} move"), async || {
-        let pod = ready(home, &name, 1).await.ok()?.pop()?;
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        let mut mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
-        let names: BTreeSet<_> = volumes().iter().map(|(name, _)| *name).collect();
-        if !mounts.any(|mount| names.contains(mount.name.as_str())) {
-            return Some(pod);
-        }
-        let deployment = format!("deployment/{name}");
-        home.kubectl(&["rollout", "restart", &deployment]).ok()?;
-        home.kubectl(&["rollout", "status", &deployment, "--timeout=60s"]).ok()?;
-        None
-    })
-    .await
 }
 
 /// What a container says of a file.
