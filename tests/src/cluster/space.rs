@@ -117,11 +117,22 @@ impl TestNamespace {
         what: &str,
         expected: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
+        self.config_status_within(WAIT_TIMEOUT, name, what, expected).await
+    }
+
+    /// Waits as [`Self::config_status`] does, for at most this time.
+    pub async fn config_status_within(
+        &self,
+        within: Duration,
+        name: &str,
+        what: &str,
+        expected: impl Fn(&VersionedConfigStatus) -> bool,
+    ) -> Result<VersionedConfigStatus> {
         let is_expected = |config: &VersionedConfig| {
             let about = |status: &VersionedConfigStatus| status.observed_generation == config.metadata.generation;
             config.status.as_ref().is_some_and(|status| about(status) && expected(status))
         };
-        let config = self.object_until(WAIT_TIMEOUT, name, what, is_expected).await?;
+        let config = self.object_until(within, name, what, is_expected).await?;
         config.status.context("no status")
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use nudge_api::{VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::TestNamespace;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::at_once;
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
@@ -15,15 +14,6 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(100);
 
 fn edit(value: &str) -> Patch<Value> {
     Patch::Merge(json!({"data": {"key": value}}))
-}
-
-async fn wait_for(
-    space: &TestNamespace,
-    what: &str,
-    is: impl Fn(&VersionedConfigStatus) -> bool,
-) -> Result<VersionedConfigStatus> {
-    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-    space.object_until(WAIT_TIMEOUT, "web", what, is).await?.status.context("no status")
 }
 
 #[tokio::test]
@@ -43,10 +33,11 @@ async fn an_edit_that_readers_would_have_at_once_is_refused_or_put_back() -> Res
     space.api::<Pod>().patch_status("api", &PatchParams::default(), &running).await?;
     let spec = json!({"objects": ["ConfigMap"], "rollout": at_once()});
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "web"}, "spec": spec})).await?;
-    let first = wait_for(&space, "the reader is named", |status| {
-        status.current_version.is_some() && status.internal.readers.is_some()
-    })
-    .await?;
+    let first = space
+        .config_status_within(WAIT_TIMEOUT, "web", "the reader is named", |status| {
+            status.current_version.is_some() && status.internal.readers.is_some()
+        })
+        .await?;
     ensure!(first.internal.readers.as_ref().is_some_and(|readers| readers.workloads == ["Pod/api"]), "{first:#?}");
     let is_labelled =
         |map: &ConfigMap| map.metadata.labels.iter().flatten().any(|(label, _)| label == "nudge.dev/follows");
@@ -78,19 +69,21 @@ async fn an_edit_that_readers_would_have_at_once_is_refused_or_put_back() -> Res
     };
     let message = eventually(WAIT_TIMEOUT, "an Event", said).await?;
     ensure!(message.contains("OnHold") && message.contains("kubectl nudge use web txt-"), "{message}");
-    let returned = wait_for(&space, "the text is the current version again", |status| {
-        status.desired_version == status.current_version
-    })
-    .await?;
+    let returned = space
+        .config_status_within(WAIT_TIMEOUT, "web", "the text is the current version again", |status| {
+            status.desired_version == status.current_version
+        })
+        .await?;
     ensure!(returned.versions.len() == 2 && returned.internal.written_back.is_empty(), "{returned:#?}");
 
     configs.patch("web", &PatchParams::default(), &hold(Value::Null)).await?;
     let pass = async || maps.patch("web", &PatchParams::default(), &edit("three")).await.ok();
     eventually(WAIT_TIMEOUT, "an edit passes again", pass).await?;
-    wait_for(&space, "it is current", |status| {
-        status.current_version.as_ref().is_some_and(|version| version.starts_with("txt-"))
-            && status.rollout.stage.is_none()
-    })
-    .await?;
+    space
+        .config_status_within(WAIT_TIMEOUT, "web", "it is current", |status| {
+            status.current_version.as_ref().is_some_and(|version| version.starts_with("txt-"))
+                && status.rollout.stage.is_none()
+        })
+        .await?;
     Ok(())
 }

@@ -15,8 +15,8 @@ use crate::memory::SideCall;
 
 /// The time between two lists of the objects that pods and templates of a namespace name.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// The time until what holds all versions beyond the history limit is listed again.
-const HELD_INTERVAL: Duration = Duration::from_secs(30);
+/// The time for which versions count as held, while the config has the same spec and as many versions.
+const HELD_TIME: Duration = Duration::from_mins(5);
 
 impl Controller {
     /// Deletes the versions beyond the history limit. Returns when to try again if this was too soon.
@@ -43,8 +43,10 @@ impl Controller {
         }
         let count = config.status.as_ref().map_or(0, |status| status.versions.len());
         let held = self.memories.get(key, |memory| memory.held).flatten();
-        if let Some((_, time)) = held.filter(|(versions, time)| *versions == count && time.elapsed() < HELD_INTERVAL) {
-            return Some(HELD_INTERVAL.saturating_sub(time.elapsed()));
+        if held
+            .is_some_and(|(subject, time)| subject == (config.metadata.generation, count) && time.elapsed() < HELD_TIME)
+        {
+            return None;
         }
         let names_holders = is_full && self.memories.side_call_is_due(key, SideCall::History);
         if !has_surplus && !names_holders {
@@ -70,7 +72,9 @@ impl Controller {
             }
         };
         let surplus = to_prune(config, &parts, last, &pods, &named);
-        self.memories.change(key, |memory| memory.held = surplus.is_empty().then(|| (count, Instant::now())));
+        self.memories.change(key, |memory| {
+            memory.held = surplus.is_empty().then(|| ((config.metadata.generation, count), Instant::now()));
+        });
         match held_versions(config, &parts, &pods, &named).filter(|_| surplus.is_empty()) {
             Some(held) => {
                 let message = "the history is full, and versions beyond spec.historyLimit can't be deleted";

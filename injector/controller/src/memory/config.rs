@@ -44,8 +44,9 @@ pub(crate) struct ConfigMemory {
     pub(crate) text: TextMemory,
     /// Since when nobody needs the config, if its namespace made it.
     pub(crate) unused: UnusedTime,
-    /// The number of versions when something held all those beyond the history limit, and when that was.
-    pub(crate) held: Option<(usize, Instant)>,
+    /// The generation of the config and its number of versions when something held all versions beyond the history limit,
+    /// and when that was.
+    pub(crate) held: Option<((Option<i64>, usize), Instant)>,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
     /// The failing calls outside of the decision.

@@ -19,15 +19,6 @@ async fn read(space: &TestNamespace) -> Option<String> {
     space.api::<ConfigMap>().get("shop").await.ok()?.data?.remove("key")
 }
 
-async fn wait_for(
-    space: &TestNamespace,
-    what: &str,
-    is: impl Fn(&VersionedConfigStatus) -> bool,
-) -> Result<VersionedConfigStatus> {
-    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-    space.object_until(MOVE_TIMEOUT, "shop", what, is).await?.status.context("no status")
-}
-
 fn message(status: &VersionedConfigStatus, kind: &str) -> String {
     let condition = status.conditions.iter().find(|condition| condition.type_ == kind);
     condition.map(|condition| format!("{}: {}", condition.reason, condition.message)).unwrap_or_default()
@@ -55,19 +46,26 @@ async fn a_text_that_fails_gives_way_once_where_a_deployment_reads_it() -> Resul
     let mut spec = json!({"objects": ["ConfigMap"]});
     spec["rollout"] = at_once();
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
-    let first = wait_for(&space, "its readers are named", |status| status.internal.readers.is_some()).await?;
+    let first = space
+        .config_status_within(MOVE_TIMEOUT, "shop", "its readers are named", |status| status.internal.readers.is_some())
+        .await?;
     let named = message(&first, "UnstagedReaders");
     ensure!(named.starts_with("UnstagedReaders: ConfigMap shop is read directly by Deployment/web,"), "{named}");
 
     write(&space, "bad").await?;
-    let failed = wait_for(&space, "the text gave way", |status| !status.internal.written_back.is_empty()).await?;
+    let failed = space
+        .config_status_within(MOVE_TIMEOUT, "shop", "the text gave way", |status| {
+            !status.internal.written_back.is_empty()
+        })
+        .await?;
     ensure!(read(&space).await.as_deref() == Some("good"));
     let version = failed.internal.written_back[0].clone();
     ensure!(failed.rollout.failure.as_ref().is_some_and(|failure| failure.version == version), "{failed:#?}");
-    let returned = wait_for(&space, "the current text is current", |status| {
-        status.state() == ConfigState::Current && status.desired_version == status.current_version
-    })
-    .await?;
+    let returned = space
+        .config_status_within(MOVE_TIMEOUT, "shop", "the current text is current", |status| {
+            status.state() == ConfigState::Current && status.desired_version == status.current_version
+        })
+        .await?;
     ensure!(returned.current_version.as_deref() == Some("1.0.0"), "{returned:#?}");
     ensure!(returned.releases.last().and_then(|release| release.outcome) == Some(ReleaseOutcome::RolledBack));
     wait_until_available(&space, &["web"]).await?;
@@ -77,7 +75,9 @@ async fn a_text_that_fails_gives_way_once_where_a_deployment_reads_it() -> Resul
 
     // The user who writes it again has the last word.
     write(&space, "bad").await?;
-    let stays = wait_for(&space, "it failed again", |status| status.state() == ConfigState::Failed).await?;
+    let stays = space
+        .config_status_within(MOVE_TIMEOUT, "shop", "it failed again", |status| status.state() == ConfigState::Failed)
+        .await?;
     ensure!(message(&stays, "Published").starts_with("OtherText: "), "{stays:#?}");
     ensure!(read(&space).await.as_deref() == Some("bad") && stays.internal.written_back == [version]);
     watch.abort();
