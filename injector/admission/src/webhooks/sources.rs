@@ -144,12 +144,12 @@ mod tests {
         })
     }
 
-    fn secret() -> Value {
+    fn vault_source() -> Value {
         let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
         source(&json!({"vault": {"address": "https://vault:8200", "auth": auth, "kv": {"path": "shop"}}}))
     }
 
-    fn map() -> Value {
+    fn git_source() -> Value {
         source(&json!({"git": {"url": "https://git.example.com/shop", "secretRef": {"name": "deploy"}}}))
     }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_needs_every_right_that_it_would_lend() {
-        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let made = request("ConfigSource", "CREATE", None, Some(&vault_source()));
         let (denied, asked) = reviewed(all(), &made).await;
         assert_eq!(denied, None);
         let rights = [
@@ -202,7 +202,7 @@ mod tests {
             let denied = reviewed(lookups, &made).await.0.unwrap();
             assert!(denied.contains("user \"eve\" may not create it") && denied.contains(right), "{denied}");
         }
-        let made = request("ConfigSource", "CREATE", None, Some(&map()));
+        let made = request("ConfigSource", "CREATE", None, Some(&git_source()));
         let denied = reviewed(FakeLookups { may_read: vec![], ..all() }, &made).await.0.unwrap();
         assert!(denied.contains("get Secret deploy"), "{denied}");
     }
@@ -211,7 +211,8 @@ mod tests {
     /// in it is found here.
     #[test]
     fn what_the_role_may_do_is_asked_of_who_has_it_done() {
-        let sources = [secret(), map()].map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
+        let sources =
+            [vault_source(), git_source()].map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
         let asked: BTreeSet<_> = sources
             .iter()
             .flat_map(|source| lent_rights(source.spec.from.place().unwrap(), "shop", true))
@@ -247,7 +248,7 @@ mod tests {
     async fn a_source_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         config.spec.objects.push(PartKind::Secret);
-        let made = request("ConfigSource", "CREATE", None, Some(&map()));
+        let made = request("ConfigSource", "CREATE", None, Some(&git_source()));
         let lookups = FakeLookups { config: Some(config), may_update_secret: true, ..all() };
         let (denied, asked) = reviewed(lookups, &made).await;
         assert_eq!(denied, None);
@@ -256,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_that_nobody_looks_at_says_so_with_the_command() {
-        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let made = request("ConfigSource", "CREATE", None, Some(&vault_source()));
         let warned = async |lookups: FakeLookups| match ValidateSources::new(Arc::new(lookups)).review(&made).await {
             Ok(AdmissionVerdict::Allow { warnings, patch: None }) => warnings,
             other => panic!("{other:?}"),
@@ -274,7 +275,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_rights_are_asked_about_at_the_same_time() {
-        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let made = request("ConfigSource", "CREATE", None, Some(&vault_source()));
         let lookups =
             FakeLookups { slow: Duration::from_millis(1500), unattended: vec![AttendedKind::Sources], ..all() };
         let began = Instant::now();
@@ -285,9 +286,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_of_the_spec_and_a_sync_are_asked_about_and_nothing_else() {
-        let mut other = secret();
+        let mut other = vault_source();
         other["spec"]["suspend"] = json!(true);
-        let changed = request("ConfigSource", "UPDATE", Some(&secret()), Some(&other));
+        let changed = request("ConfigSource", "UPDATE", Some(&vault_source()), Some(&other));
         assert!(
             reviewed(FakeLookups { may_create_token: false, ..all() }, &changed)
                 .await
@@ -296,30 +297,30 @@ mod tests {
                 .contains("change its spec")
         );
         let synced = |value: &str| {
-            let mut synced = secret();
+            let mut synced = vault_source();
             synced["metadata"]["annotations"] = json!({"nudge.dev/sync": value});
             synced
         };
-        for before in [secret(), synced("1")] {
+        for before in [vault_source(), synced("1")] {
             let asked = request("ConfigSource", "UPDATE", Some(&before), Some(&synced("2")));
             let denied = reviewed(FakeLookups { may_create_token: false, ..all() }, &asked).await.0.unwrap();
             assert!(denied.contains("may not set its annotation nudge.dev/sync"), "{denied}");
         }
-        for after in [secret(), synced("1")] {
+        for after in [vault_source(), synced("1")] {
             let as_before = request("ConfigSource", "UPDATE", Some(&synced("1")), Some(&after));
             assert_eq!(reviewed(FakeLookups::default(), &as_before).await, (None, Vec::new()));
         }
-        let mut labelled = secret();
+        let mut labelled = vault_source();
         labelled["metadata"]["labels"] = json!({"team": "a"});
-        let same = request("ConfigSource", "UPDATE", Some(&secret()), Some(&labelled));
+        let same = request("ConfigSource", "UPDATE", Some(&vault_source()), Some(&labelled));
         assert_eq!(reviewed(FakeLookups::default(), &same).await, (None, Vec::new()));
-        let deleted = request("ConfigSource", "DELETE", Some(&secret()), None);
+        let deleted = request("ConfigSource", "DELETE", Some(&vault_source()), None);
         assert_eq!(reviewed(FakeLookups::default(), &deleted).await, (None, Vec::new()));
     }
 
     #[tokio::test]
     async fn a_source_of_a_namespace_that_is_not_enabled_is_refused() {
-        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let made = request("ConfigSource", "CREATE", None, Some(&vault_source()));
         let denied = reviewed(FakeLookups { enabled: false, ..all() }, &made).await.0.unwrap();
         assert!(denied.contains("is not enabled"), "{denied}");
     }
