@@ -180,8 +180,10 @@ impl Delivery {
             let etag = published.dictionary.etag();
             let has_use = !hooks.is_empty() || status.selects_keys();
             let changed = if has_use { changed_keys(notified, &published.dictionary) } else { Vec::new() };
-            let of_objects = if has_use { changed_object_keys(notified, &published.dictionary) } else { Vec::new() };
-            status.begin_notifying(notified.etag(), etag, &[changed.clone(), of_objects].concat(), &hooks.containers());
+            let of_objects =
+                if status.selects_keys() { changed_object_keys(notified, &published.dictionary) } else { Vec::new() };
+            let read = [&changed[..], &of_objects].concat();
+            status.begin_notifying(notified.etag(), etag, &read, &hooks.containers());
             hooks.record_changes(&changed, published.generation, etag);
         }
         self.notified = Some(Arc::clone(&published.dictionary));
