@@ -396,7 +396,8 @@ mod tests {
         StatusPage::new("hub", vec![app], Instant::now())
     }
 
-    /// Begins to notify of the dictionary `number`, after the one before it. Returns whether the container is not notified.
+    /// Begins to notify of the dictionary `number`, after the one before it. Returns whether the container is not
+    /// notified.
     fn begin(status: &StatusPage, number: usize, changed: &[&str]) -> bool {
         let changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
         status.begin_notifying(&(number - 1).to_string(), &number.to_string(), &changed, &[]);

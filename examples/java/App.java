@@ -14,7 +14,7 @@ import sun.misc.Signal;
 
 /**
  * Reads its configuration from Nudge's agent, at start and again whenever the agent sends SIGUSR1. Java has no reader of
- * JSON: this one asks for single keys. Run with {@code java App.java}.
+ * JSON: this one requests single keys. Run with {@code java App.java}.
  */
 class App {
     private static final String ENDPOINT = System.getenv("MY_CONFIG_ENDPOINT");

@@ -73,7 +73,7 @@ struct State {
     all: Vec<(Recorded, bool)>,
 }
 
-/// Records while it lives, if that is asked for.
+/// Records while it lives, if that is requested.
 pub struct Recorder {
     name: &'static str,
     state: Option<Arc<Mutex<State>>>,
@@ -200,7 +200,7 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
     allowed(&uid)
 }
 
-/// Returns the rights of the user that policies ask for.
+/// Returns the rights of the user that policies request.
 async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     let object = if request["object"]["metadata"].is_null() { &request["oldObject"] } else { &request["object"] };
     let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"], &object["spec"]["configName"]];

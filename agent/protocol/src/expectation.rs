@@ -1,8 +1,8 @@
 //! What a container must show after its notification, before it counts as having taken a version: for software that
 //! does not say that it failed. The injector checks the setting, and the agent reads it.
 //!
-//! Only forms that distinguish new from old are allowed. A page that answers, or a number that is 1, is as true before the
-//! notification as after it.
+//! Only forms that distinguish new from old are allowed. A page that answers, or a number that is 1, is as true before
+//! the notification as after it.
 
 use std::fmt;
 use std::str::FromStr;

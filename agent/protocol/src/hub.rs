@@ -160,7 +160,7 @@ pub struct PodContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HubSettings {
-    /// The wait to ask for, in seconds.
+    /// The wait to request, in seconds.
     pub wait_seconds: u32,
     /// The shortest time between two reports of an agent, in seconds; the first goes out at once.
     pub report_seconds: u32,

@@ -47,7 +47,7 @@ pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 /// Annotation of a `VersionedConfig`: a note, signed by the webhook, of when and by whom `spec.rollout.override` was
 /// set.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
-/// Annotation of a `VersionedConfig`: a new value asks for another attempt with the version in `spec.version`, if that
+/// Annotation of a `VersionedConfig`: a new value requests another attempt with the version in `spec.version`, if that
 /// version has failed. The webhook replaces the value with a signed note of when and by whom the attempt was requested.
 pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
@@ -61,8 +61,8 @@ pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was requested.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose secret
-/// in Vault has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted if nobody uses
-/// them.
+/// in Vault has been gone for `spec.secretRetentionSeconds`. Older Secret versions of sources are deleted if nobody
+/// uses them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as
 /// `prometheus.monitoring.svc:9090`, separated by commas or spaces.

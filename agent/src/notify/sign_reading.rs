@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::notify::metric_scan::Sample;
 
-    #[allow(clippy::option_option, reason = "a page may lack a metric that is asked for")]
+    #[allow(clippy::option_option, reason = "a page may lack a metric that is requested")]
     #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
     fn metrics(value: Option<f64>, ok: Option<Option<f64>>) -> SignReading {
         let sample = |name: &str, value| Sample { name: name.parse().unwrap(), value };

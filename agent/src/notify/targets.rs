@@ -54,7 +54,7 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
 }
 
 /// Returns whether the process is an init that passes its signals on. Such an init catches all signals, also those of
-/// job control, which runtimes that catch many (Go, Java, Ruby) leave alone. A program may ask for all of them for
+/// job control, which runtimes that catch many (Go, Java, Ruby) leave alone. A program may request all of them for
 /// itself: it is an init if a living process is below it. Whether an init blocks them can't be seen: while it waits by
 /// sigwait(3), the kernel shows them as not blocked.
 fn passes_on(table: &mut dyn ProcessTable, pid: i32, status: &ProcessStatus) -> bool {
@@ -116,9 +116,9 @@ mod tests {
         /// dumb-init 1.2, with and without `-c`. It waits by sigwait(3), and the kernel shows nothing as blocked
         /// meanwhile.
         pub(super) const DUMB_INIT: u64 = 0x7ffb_feff;
-        /// A program in Go that asks for every signal, as inits written in Go do.
+        /// A program in Go that requests every signal, as inits written in Go do.
         pub(super) const GO_ALL: u64 = 0xffff_fffd_7ffb_feff;
-        /// A program in Go that asks for `SIGUSR1`, and one that asks for nothing.
+        /// A program in Go that requests `SIGUSR1`, and one that requests nothing.
         pub(super) const GO: u64 = 0xffff_fffd_7fc1_fefd;
         pub(super) const JAVA: u64 = 0x2000_0001_0100_5ecd;
         /// Node.js 20 with a handler for `SIGUSR1` or without: its debugger.

@@ -89,8 +89,8 @@ impl Webhooks {
     }
 
     /// Adds a subscription. The same subscription twice gives the same webhook. A subscriber that is known to have the
-    /// dictionary with `known_etag` is notified if another one is served. With a verifier, the subscriber must show after
-    /// each event that it took the version. Returns whether the webhook is new. Needs a tokio runtime.
+    /// dictionary with `known_etag` is notified if another one is served. With a verifier, the subscriber must show
+    /// after each event that it took the version. Returns whether the webhook is new. Needs a tokio runtime.
     pub fn add(
         &self,
         url: &str,

@@ -193,7 +193,7 @@ impl InPlace {
             InPlaceProgress::GaveUp => (
                 Outcome::Failed,
                 format!(
-                    "the kubelet did not restart the containers, though the agent asked for it (exit code 88, {} times); see the kubelet's log",
+                    "the kubelet did not restart the containers, though the agent requested it (exit code 88, {} times); see the kubelet's log",
                     self.times()
                 ),
             ),
@@ -309,7 +309,7 @@ mod tests {
         let mut in_place = start(state.path(), 3, "old");
         tokio::time::advance(Duration::from_hours(1)).await;
         let RestartStep::Lost(fault) = in_place.next_step(Some("new".to_owned()), &runs("a")) else {
-            panic!("the restart goes on")
+            panic!("the restart continues")
         };
         assert_eq!(fault.reason, ProblemReason::Other);
         assert_eq!(outcome(&in_place), Outcome::Delivered, "the containers run what is served");

@@ -20,7 +20,7 @@ pub enum RequestRefusal {
     )]
     Unauthorized,
     /// The client is not in this pod.
-    #[error("only the pod's own containers may ask for this, from the pod's own address or loopback")]
+    #[error("only the pod's own containers may request this, from the pod's own address or loopback")]
     Foreign,
     /// There is no such path.
     #[error("there is no such path; there are /config, /config/KEY, /status, /hooks, /healthz, /readyz and /metrics")]

@@ -71,7 +71,7 @@ impl Drop for InProcess {
 async fn answer(connection: AgentConnection, request: Request<Incoming>) -> Response<ReplyBody> {
     let _guard = connection.begin_request();
     let body = match request.uri().path() {
-        "/panic" => panic!("this was asked for"),
+        "/panic" => panic!("this was requested"),
         // More than the kernel buffers for a reader that takes nothing.
         "/big" => Bytes::from(vec![b'x'; 32 * 1024 * 1024]),
         _ => Bytes::from_static(b"ok"),

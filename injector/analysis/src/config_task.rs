@@ -209,7 +209,7 @@ mod tests {
         };
         assert_eq!(after_a_second().await, 1);
         sender.send_replace(object("rehearsal-000000000000"));
-        assert_eq!(after_a_second().await, 1, "the same round goes on");
+        assert_eq!(after_a_second().await, 1, "the same round continues");
         sender.send_replace(object("2-1"));
         assert_eq!(after_a_second().await, 2);
         drop(sender);

@@ -22,8 +22,8 @@ use super::{Reason, SourceFrom};
     derive = "PartialEq",
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version","description":"The version that the source made last."}"#,
     printcolumn = r#"{"name":"Waiting","type":"string","jsonPath":".status.waiting.version","description":"The version that comes next."}"#,
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The newest content is the version that is asked for."}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why the newest content is asked for, or why not."}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The newest content is the requested version."}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why the newest content is requested, or why not."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -67,7 +67,7 @@ pub struct ConfigSourceSpec {
     pub activate: Activate,
 
     /// Number of seconds for which the content must stay unchanged before it becomes a version, from 0 to 3600.
-    /// Defaults to 2. Content that goes on changing becomes a version after ten times as long.
+    /// Defaults to 2. Content that keeps changing becomes a version after ten times as long.
     #[serde(default = "default_debounce")]
     #[schemars(range(min = 0, max = 3600))]
     pub debounce_seconds: u32,
@@ -143,7 +143,7 @@ pub struct ConfigSourceStatus {
     /// Time at which the content was found to be missing. Absent while it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_time: Option<Time>,
-    /// Newest content, while it waits to become a version or to be asked for.
+    /// Newest content, while it waits to become a version or to be requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingContent>,
     /// Versions of the source that failed, at most 8, newest last. They are not tried again.
@@ -159,7 +159,7 @@ pub struct ConfigSourceStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Content that must wait before it becomes a version, or before its version is asked for.
+/// Content that must wait before it becomes a version, or before its version is requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingContent {

@@ -6,7 +6,7 @@ use crate::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, find_con
 /// The state of a config, in one word for commands, metrics and the page. The object has conditions instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ConfigState {
-    /// Nothing moves, and what is asked for is not current; the condition Ready says why.
+    /// Nothing moves, and what is requested is not current; the condition Ready says why.
     #[default]
     Waiting,
     /// All is as the spec says.

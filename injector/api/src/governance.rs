@@ -14,7 +14,7 @@ pub struct Approval {
     /// Number of different users who must approve a version, from 1 to 8. Defaults to 1.
     #[schemars(range(min = 1, max = 8))]
     pub required: u32,
-    /// Whether approvals by users who created an object of the version, or asked for the version, are ignored. If it is
+    /// Whether approvals by users who created an object of the version, or requested the version, are ignored. If it is
     /// not known who did, all approvals are ignored. Defaults to true.
     pub not_author: bool,
     /// Number of seconds for which an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days.
@@ -34,7 +34,7 @@ impl Default for Approval {
     }
 }
 
-/// A time of the week in which versions may go on.
+/// A time of the week in which versions may continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
@@ -74,7 +74,7 @@ pub enum Day {
     Sun,
 }
 
-/// No version begins or goes on. What pods run already is judged, and goes back if it is bad.
+/// No version begins or continues. What pods run already is judged, and goes back if it is bad.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
@@ -90,7 +90,7 @@ pub struct Hold {
     pub protected: bool,
 }
 
-/// No version of the namespaces begins or goes on. What pods run already is judged, and goes back if it is bad.
+/// No version of the namespaces begins or continues. What pods run already is judged, and goes back if it is bad.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHold {

@@ -2,7 +2,7 @@
 //! nudge`.
 //!
 //! Reasons are part of the API: programs branch on them. Each has one row in one table, which says who sets it, whether
-//! it needs somebody to act, and what it means. `deploy/TROUBLESHOOTING.md` has each of them with the way out.
+//! it needs somebody to act, and what it means. `deploy/TROUBLESHOOTING.md` has each of them with its remedy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,7 +28,7 @@ pub enum Component {
 pub struct ReasonFacts {
     /// The part of Nudge that sets the reason.
     pub component: Component,
-    /// Whether somebody must act before anything goes on.
+    /// Whether somebody must act before anything continues.
     pub needs_action: bool,
     /// The meaning of the reason, in one line.
     pub meaning: &'static str,
@@ -114,12 +114,12 @@ reasons! {
     RollingBack Controller false "Pods leave a version that failed."
     Paused Controller true "A workload is paused, so its pods are not replaced."
     AwaitingApproval Controller true "Too few users have approved the version."
-    OutsideWindow Controller false "Versions may go on at other times only."
-    OnHold Controller true "Versions may not go on until a hold ends."
+    OutsideWindow Controller false "Versions may continue at other times only."
+    OnHold Controller true "Versions may not continue until a hold ends."
     InvalidSpec Controller true "The object breaks a rule that its schema can't express; nothing new begins until it is corrected."
     HubAway Controller true "The hub is away, so nobody knows which versions pods run."
-    PoliciesUnknown Controller true "The RolloutPolicies of the cluster can't be read, so no version goes on."
-    Released Controller false "A release ended; the message says how, and who asked for it."
+    PoliciesUnknown Controller true "The RolloutPolicies of the cluster can't be read, so no version continues."
+    Released Controller false "A release ended; the message says how, and who requested it."
     Failed Controller true "The version failed; or a notification failed for another reason."
     PodNotReady Controller true "A pod was Ready, and is not since the version was assigned to it."
     ContainerRestarted Controller true "A container restarted after the version was assigned to its pod."
@@ -190,8 +190,8 @@ reasons! {
     NotAwaited Controller false "The version does not wait for approvals."
     NoRight Controller true "The user may not approve or deny versions of the config any more."
     RanOut Controller true "The user has approved the version too long ago."
-    IsAuthor Controller true "The user has created a part of the version, set the spec of its source, or asked for it."
-    AuthorUnknown Controller true "Nudge does not know who created the version, or who asked for it."
+    IsAuthor Controller true "The user has created a part of the version, set the spec of its source, or requested it."
+    AuthorUnknown Controller true "Nudge does not know who created the version, or who requested it."
     NotCounted Controller true "Approvals of the version can't be counted."
     // Sources.
     Fetched Source false "The content of the source was read."
@@ -203,7 +203,7 @@ reasons! {
     Settling Source false "The content changes; it must stay unchanged for a while."
     TooSoon Source false "The last version is younger than spec.minPeriodSeconds."
     Made Source false "The version is made; somebody must make it current."
-    Activated Source false "The config asks for the version of the newest content."
+    Activated Source false "The config requests the version of the newest content."
     HeldBy Source true "Somebody else sets spec.version of the config."
     ConfigTaken Source true "An older source makes the versions of the config."
     HistoryFull Source true "The config has almost as many versions as it can have."
@@ -258,7 +258,7 @@ impl JsonSchema for Reason {
     }
 }
 
-/// A reason for programs and a message for people, which names the object and the way out.
+/// A reason for programs and a message for people, which names the object and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The reason.

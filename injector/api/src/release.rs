@@ -34,7 +34,7 @@ pub struct Release {
     /// User who assigned the version to all pods at once, with the reason. Absent for a move in steps.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<ReleaseOverride>,
-    /// Users who had approved the version when it last went on. Absent if no approval was required.
+    /// Users who had approved the version when it last continued. Absent if no approval was required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub approvals: Vec<ReleaseApproval>,
@@ -110,7 +110,7 @@ pub struct ReleaseOverride {
     pub request_time: Option<Time>,
 }
 
-/// An approval that the version had when it went on.
+/// An approval that the version had when it continued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseApproval {
@@ -121,7 +121,7 @@ pub struct ReleaseApproval {
 }
 
 /// Outcome of the release. `Current`: the version became current. `RolledBack`: the version failed, and pods returned.
-/// `Left`: another version was asked for before. `Returned`: pods returned to the previous version, as asked. `Held`:
+/// `Left`: another version was requested before. `Returned`: pods returned to the previous version, as asked. `Held`:
 /// the version failed, and pods stay as they are (onFailure: Hold). Absent until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReleaseOutcome {

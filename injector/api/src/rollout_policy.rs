@@ -17,11 +17,11 @@ use super::governance::{Approval, PolicyHold, Window};
     version = "v1alpha1",
     kind = "RolloutPolicy",
     shortname = "rpol",
-    doc = "RolloutPolicy says when versions of the configs of some namespaces may go on, and who must approve them, beside what the configs say themselves.",
+    doc = "RolloutPolicy says when versions of the configs of some namespaces may continue, and who must approve them, beside what the configs say themselves.",
     status = "RolloutPolicyStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Hold","type":"string","jsonPath":".spec.hold.reason","description":"Why no version goes on."}"#,
+    printcolumn = r#"{"name":"Hold","type":"string","jsonPath":".spec.hold.reason","description":"Why no version continues."}"#,
     printcolumn = r#"{"name":"Until","type":"string","jsonPath":".spec.hold.untilTime","description":"When the hold ends."}"#,
     printcolumn = r#"{"name":"Approvals","type":"integer","jsonPath":".spec.approval.required","description":"How many users must approve a version."}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"All of the policy can be used."}"#,
@@ -31,14 +31,14 @@ use super::governance::{Approval, PolicyHold, Window};
 pub struct RolloutPolicySpec {
     /// Namespaces that the policy is about, by their labels. An empty selector selects all namespaces.
     pub namespace_selector: NamespaceSelector,
-    /// Lets no version in these namespaces begin or go on. A bad version is rolled back all the same.
+    /// Lets no version in these namespaces begin or continue. A bad version is rolled back all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<PolicyHold>,
-    /// Times of the week in which versions may go on, at most 16. When empty, the policy restricts no times.
+    /// Times of the week in which versions may continue, at most 16. When empty, the policy restricts no times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub windows: Vec<Window>,
-    /// Approvals that a version needs before any pod gets it. When absent, the policy asks for no approval.
+    /// Approvals that a version needs before any pod gets it. When absent, the policy requires no approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
 }

@@ -98,7 +98,7 @@ pub struct GitSource {
     pub path: String,
     /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its
     /// keys, of which the first set counts: `ssh-privatekey` and `known_hosts`; `token`, with `username` where the
-    /// server asks for one; `username` and `password`; or `github-app-id`, `github-installation-id` and
+    /// server requires one; `username` and `password`; or `github-app-id`, `github-installation-id` and
     /// `github-private-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SourceObject>,

@@ -18,7 +18,7 @@ pub struct VersionedConfigStatus {
     /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Version that is asked for: spec.version or, when that is absent, the version of the text of the config's
+    /// Requested version: spec.version or, when that is absent, the version of the text of the config's
     /// objects or, without objects, the first complete version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_version: Option<String>,
@@ -118,8 +118,8 @@ pub struct InternalStatus {
     /// Version that the text of the config's objects is. Absent while spec.version is set, and until the text was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<TextStatus>,
-    /// Workloads that read the config's objects themselves, so that they see a text before its version is judged. Absent
-    /// while spec.version is set, and while there is none.
+    /// Workloads that read the config's objects themselves, so that they see a text before its version is judged.
+    /// Absent while spec.version is set, and while there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<DirectReaders>,
     /// Versions whose text gave way to that of the current version because they failed, at most 8, newest last. A user
@@ -215,7 +215,7 @@ pub struct PodCounts {
 pub struct VersionStatus {
     /// Name of the version.
     pub version: String,
-    /// State of the version: `Available` is complete and not in use, `Target` is asked for or moved to, `Current` is
+    /// State of the version: `Available` is complete and not in use, `Target` is requested or moved to, `Current` is
     /// proven, `Failed` was tried and failed, and of `Broken` an object is gone or changed.
     pub state: VersionState,
     /// Digest of the content: the first 32 hex digits of the one that approvals name.
@@ -365,7 +365,7 @@ pub struct RolloutStatus {
     /// Evidence for and against the target, in numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// Gate that keeps the version from going on although nothing is wrong with it. Absent if there is none.
+    /// Gate that keeps the version from continuing although nothing is wrong with it. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<WithheldStatus>,
     /// Version that was tried last and failed, with the reason.
@@ -373,7 +373,7 @@ pub struct RolloutStatus {
     pub failure: Option<RolloutFailure>,
 }
 
-/// Gate that keeps a version from going on. The condition Ready says it in words.
+/// Gate that keeps a version from continuing. The condition Ready says it in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WithheldStatus {
@@ -386,7 +386,7 @@ pub struct WithheldStatus {
 
 /// Stage of the rollout. `Moving`: it assigns the target step by step. `Baking`: all pods run the target, and are
 /// watched. `Restarting`: the target is published, and workloads restart for it. `Leaving`: pods leave a target that is
-/// not asked for any more. `Returning`: pods return to the previous version, as asked. `RollingBack`: pods leave a
+/// not requested any more. `Returning`: pods return to the previous version, as asked. `RollingBack`: pods leave a
 /// target that failed. Absent while nothing moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutStage {

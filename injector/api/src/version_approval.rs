@@ -24,7 +24,7 @@ use crate::variant_names::impl_as_str;
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version","description":"Name of the version."}"#,
     printcolumn = r#"{"name":"Decision","type":"string","jsonPath":".spec.decision","description":"What the user has decided."}"#,
     printcolumn = r#"{"name":"Approver","type":"string","jsonPath":".spec.approver","description":"Name of the user."}"#,
-    printcolumn = r#"{"name":"Counted","type":"string","jsonPath":".status.conditions[?(@.type=='Counted')].status","description":"The approval counts, or did when the version last went on."}"#,
+    printcolumn = r#"{"name":"Counted","type":"string","jsonPath":".status.conditions[?(@.type=='Counted')].status","description":"The approval counts, or did when the version last continued."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -45,7 +45,7 @@ pub struct VersionApprovalSpec {
     #[schemars(length(max = 64), regex(pattern = r"^sha256:[0-9a-f]{48}$"))]
     pub digest: String,
 
-    /// Decision of the user: `Approve` lets the version go on, `Deny` holds it however many users approve it.
+    /// Decision of the user: `Approve` lets the version continue, `Deny` holds it however many users approve it.
     pub decision: ApprovalDecision,
 
     /// Reason of the decision, in 1 to 256 characters.
@@ -65,7 +65,7 @@ pub struct VersionApprovalStatus {
     /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions of the approval: Counted is True if it counts, or did when the version last went on, and else False
+    /// Conditions of the approval: Counted is True if it counts, or did when the version last continued, and else False
     /// with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -76,9 +76,9 @@ pub struct VersionApprovalStatus {
 /// The decision of a user about a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalDecision {
-    /// The version may go on.
+    /// The version may continue.
     Approve,
-    /// The version may not go on, however many approve it.
+    /// The version may not continue, however many approve it.
     Deny,
 }
 

@@ -26,7 +26,7 @@ use super::validation::ValidationRule;
     derive = "Default",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Desired","type":"string","jsonPath":".status.desiredVersion","description":"The version that is asked for."}"#,
+    printcolumn = r#"{"name":"Desired","type":"string","jsonPath":".status.desiredVersion","description":"The requested version."}"#,
     printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentVersion","description":"The version that has passed its steps and its bake."}"#,
     printcolumn = r#"{"name":"On-Target","type":"string","jsonPath":".status.pods.summary","description":"Pods that run the target, or the current version at rest, of all that use the config."}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The desired version is current."}"#,
@@ -106,7 +106,7 @@ impl VersionedConfigSpec {
 }
 
 impl VersionedConfig {
-    /// Returns the version that is asked for: `spec.version`, or that of the text of the config's objects.
+    /// Returns the requested version: `spec.version`, or that of the text of the config's objects.
     pub fn requested_version(&self) -> Option<&str> {
         let text = || {
             let status = self.status.as_ref().filter(|_| self.spec.follows_text())?;
@@ -183,12 +183,12 @@ pub struct RolloutSpec {
     /// Approvals that a version needs before any pod gets it. When absent, no approval is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// Times of the week in which versions may go on, at most 16. Outside of all of them no step goes out and nothing
-    /// is published; a bad version is rolled back all the same. When empty, versions may go on at any time.
+    /// Times of the week in which versions may continue, at most 16. Outside of all of them no step goes out and
+    /// nothing is published; a bad version is rolled back all the same. When empty, versions may continue at any time.
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// Lets no version begin or go on, whatever the windows say. A bad version is rolled back all the same.
+    /// Lets no version begin or continue, whatever the windows say. A bad version is rolled back all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// Queries of Prometheus that judge a version beside the health of its pods, at most 8.
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(VersionedConfigSpec::default(), empty);
         assert_eq!(empty.history_limit, 10);
         assert_eq!(empty.rollout.steps.len(), 4);
-        assert!(empty.objects.is_empty(), "Nudge writes no object that nobody asked for");
+        assert!(empty.objects.is_empty(), "Nudge writes no object that nobody requested");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Nudge's decisions, as plain functions over plain data: no client, no runtime, and time is an argument.
 //!
-//! The controller gathers the facts about a config, asks for the decision, and carries it out:
+//! The controller gathers the facts about a config, requests the decision, and carries it out:
 //!
 //! ```text
 //! let (decision, evidence) = config::decide(&observed, &evidence);

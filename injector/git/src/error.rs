@@ -36,7 +36,7 @@ pub enum GitError {
     )]
     NotFound(String),
     /// The server refuses the credential.
-    #[error("{0} refuses the credential, or asks for one: check whether it has expired or lost its rights")]
+    #[error("{0} refuses the credential, or requires one: check whether it has expired or lost its rights")]
     Credential(String),
     /// The repository lacks the ref.
     #[error("the repository has no {0}")]

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_goes_to_the_address_and_asks_for_the_key_of_the_host() {
+    fn ssh_goes_to_the_address_and_requests_the_key_of_the_host() {
         let environment = environment_for("ssh://git@git.example.com:2222/shop");
         let (_, command) = environment.iter().find(|(name, _)| name == "GIT_SSH_COMMAND").unwrap();
         for part in ["'-F' '/dev/null'", "'HostName=192.0.2.1'", "'HostKeyAlias=[git.example.com]:2222'", "'User=git'"]

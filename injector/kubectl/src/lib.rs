@@ -43,7 +43,7 @@ use crate::commands::completion;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// The program name under which kubectl asks for completions.
+/// The program name under which kubectl requests completions.
 const COMPLETION_PROGRAM: &str = "kubectl_complete-nudge";
 
 /// Runs the command of this process's arguments.

@@ -72,8 +72,8 @@ pub enum OciError {
     /// The address of the token realm can't be used.
     #[error("{0} gets its tokens from an address that can't be used")]
     Realm(String),
-    /// The registry asks for neither Basic nor Bearer authentication.
-    #[error("{0} asks for an authentication that Nudge does not support, which is neither Basic nor Bearer")]
+    /// The registry requests neither Basic nor Bearer authentication.
+    #[error("{0} requests an authentication that Nudge does not support, which is neither Basic nor Bearer")]
     Challenge(String),
     /// The host of the token realm gave no token.
     #[error("{0} gave no token; check that it serves registries")]

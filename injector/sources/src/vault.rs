@@ -213,7 +213,7 @@ impl Vault {
             },
             ..TokenRequest::default()
         };
-        let context = || format!("asking for a token of ServiceAccount {}/{account}", self.namespace);
+        let context = || format!("requesting a token of ServiceAccount {}/{account}", self.namespace);
         match call(context, api.create_token_request(account, &PostParams::default(), &token_request)).await {
             Ok(TokenRequest { status: Some(status), .. }) => Ok(Zeroizing::new(status.token)),
             Ok(_) => Err(refuse_field("auth.kubernetes.serviceAccount", &"the API server gave no token")),
@@ -237,7 +237,7 @@ impl Vault {
         let (account, source, nudge_account) =
             (&self.spec.auth.kubernetes.service_account, &self.source, &self.sources.account);
         Reason::NotAllowed.explained(format!(
-            "Nudge may not ask for tokens of ServiceAccount {account}; allow it: kubectl create role nudge-source-{source} --verb=create \
+            "Nudge may not request tokens of ServiceAccount {account}; allow it: kubectl create role nudge-source-{source} --verb=create \
              --resource=serviceaccounts/token --resource-name={account}; kubectl create rolebinding nudge-source-{source} \
              --role=nudge-source-{source} --serviceaccount={nudge_account}"
         ))

@@ -26,7 +26,7 @@ use zeroize::Zeroize as _;
 use crate::draft::VersionDraft;
 use crate::shared::Sources;
 
-/// The media type that asks for the metadata of an object alone.
+/// The media type that requests the metadata of an object alone.
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 

@@ -53,7 +53,7 @@ impl ConfigMetrics {
         registry.register("configs", "Configs, by state", self.states.clone());
         let help = "Configs with a condition that needs attention: Published, SecretPublished or Restarted is False, or another one is True";
         registry.register("config_troubles", help, self.troubles.clone());
-        let help = "Configs whose version may not go on although nothing is wrong with it, by reason";
+        let help = "Configs whose version may not continue although nothing is wrong with it, by reason";
         registry.register("configs_withheld", help, self.withheld.clone());
         let help = "Pods that use a config, by state; a pod that uses two configs counts twice";
         registry.register("config_pods", help, self.pods.clone());

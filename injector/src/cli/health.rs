@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_counted_once_a_second_however_often_metrics_are_asked_for() {
+    fn pods_are_counted_once_a_second_however_often_metrics_are_requested() {
         let (counts, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let counter = Arc::clone(&counts);
         let refresh = Refresh::new(move || {

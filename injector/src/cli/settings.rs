@@ -89,7 +89,7 @@ pub struct ServeSettings {
     /// Addresses of nodes that the roles sources and analysis may ask all the same, such as 10.0.0.7,10.1.0.0/24.
     #[arg(long, env = "NUDGE_OUTBOUND_ALLOW", value_delimiter = ',', value_name = "RANGE,...")]
     pub outbound_allow: Vec<String>,
-    /// Lease that decides which replica asks for the numbers that versions are judged by.
+    /// Lease that decides which replica requests the numbers that versions are judged by.
     #[arg(long, env = "NUDGE_ANALYSIS_LEASE", default_value = "nudge-analysis", value_name = "NAME")]
     pub analysis_lease: String,
     /// Service account of the role analysis: only it may write what was measured.
@@ -98,8 +98,8 @@ pub struct ServeSettings {
     /// How long a lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,
-    /// How long a config stays that the label nudge.dev/baseline of its namespace made, after its objects are gone and no
-    /// pod uses it, in seconds.
+    /// How long a config stays that the label nudge.dev/baseline of its namespace made, after its objects are gone and
+    /// no pod uses it, in seconds.
     #[arg(long, env = "NUDGE_BASELINE_SECONDS", default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub baseline_seconds: u32,
     /// With which rights the objects of enabled namespaces are read: those bound in each namespace, or those bound for

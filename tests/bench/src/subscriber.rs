@@ -30,7 +30,7 @@ pub(crate) fn run(pipe: &Path, started: Monotonic) -> Result<()> {
     catch(Signal::SIGUSR1)?;
     write(pipe, &started.to_bytes())?;
     loop {
-        // No event is asked for: the only one that comes unasked is the loss of the reader.
+        // No event is requested: the only one that comes unasked is the loss of the reader.
         match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::empty())], PollTimeout::NONE) {
             Ok(_) => return Ok(()),
             Err(Errno::EINTR) => {}

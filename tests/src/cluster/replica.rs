@@ -111,7 +111,7 @@ impl Replica {
         waited.with_context(|| format!("its log:\n{}", self.log()))
     }
 
-    /// Asks for a path of the health endpoint.
+    /// Requests a path of the health endpoint.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let stream = TcpStream::connect(self.health).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

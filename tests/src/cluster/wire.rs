@@ -55,7 +55,7 @@ impl Wire {
         self.state.send_modify(|state| state.held = true);
     }
 
-    /// Goes on. Nothing is lost.
+    /// Continues. Nothing is lost.
     pub fn release(&self) {
         self.state.send_modify(|state| state.held = false);
     }

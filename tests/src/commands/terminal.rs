@@ -101,7 +101,7 @@ mod tests {
         command.args(["-c", r"test -t 2 && printf 'one\n' && kill -STOP $$; printf '\033[1A\033[2Ktwo'; exit 3"]);
         let terminal = Terminal::spawn("sh", &mut command, (5, 20)).unwrap();
         terminal.wait_for_screen("the first line", |screen| screen == ["one"]).await.unwrap();
-        // It may not have stopped yet, and a signal to go on would be lost then.
+        // It may not have stopped yet, and a signal to continue would be lost then.
         let stat = format!("/proc/{}/stat", terminal.process.pid());
         let stopped = async || std::fs::read_to_string(&stat).ok()?.contains(") T ").then_some(());
         eventually(COMMAND_TIMEOUT, "the shell has stopped", stopped).await.unwrap();

@@ -31,7 +31,7 @@ pub fn token(number: usize) -> String {
     token_with(number, |_| ())
 }
 
-/// When the tokens were made, in seconds since 1970: a pod has one token, whenever it is asked for.
+/// When the tokens were made, in seconds since 1970: a pod has one token, whenever it is requested.
 static MADE: LazyLock<u64> =
     LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
 

@@ -51,7 +51,7 @@ pub(super) fn only_user(pod: &Value) -> Option<u32> {
     users.all(|user| user == Some(first)).then_some(first)
 }
 
-/// Returns the group that volumes belong to, if one is asked for.
+/// Returns the group that volumes belong to, if one is requested.
 pub(super) fn volumes_group(pod: &Value) -> Option<u32> {
     pod["spec"]["securityContext"]["fsGroup"].as_u64().and_then(|id| u32::try_from(id).ok())
 }

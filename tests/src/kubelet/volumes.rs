@@ -95,7 +95,7 @@ async fn read(space: &TestNamespace, pod: &Value, kind: &str, source: &Value, mo
             let token = token(space, pod, source).await?;
             let path = source["path"].as_str().context("no path")?.to_owned();
             let owner = security::only_user(pod);
-            // As measured: for the one user of all containers alone, else for everyone, unless a group is asked for.
+            // As measured: for the one user of all containers alone, else for everyone, unless a group is requested.
             let mode = if owner.is_some() || security::volumes_group(pod).is_some() { 0o600 } else { 0o644 };
             files.insert(path, File { bytes: token.into_bytes(), mode, owner });
         }

@@ -226,7 +226,7 @@ async fn an_ipv6_endpoint_is_in_brackets() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_certificate_is_for_the_address_that_was_asked_for() -> Result<()> {
+async fn the_certificate_is_for_the_address_that_was_requested() -> Result<()> {
     let mut pod = start_agent(&["--listen", "127.0.0.2"]).await?;
     assert!(pod.access.variables[env::ENDPOINT].starts_with("https://127.0.0.2:"));
     assert_eq!(pod.client.get("/config").await?.status, 200);

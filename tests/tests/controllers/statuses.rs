@@ -22,7 +22,7 @@ use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// How long anything may take on a busy machine. Rights of approvers are asked for again every 15 s.
+/// How long anything may take on a busy machine. Rights of approvers are requested again every 15 s.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const POLICY: &str = "statuses";
 
@@ -94,7 +94,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
     configs.patch("shop", &PatchParams::default(), &wants).await?;
     let waits = |status: &VersionedConfigStatus| {
         let ready = find_condition(&status.conditions, ConditionType::Ready);
-        let closed = format!("a window of RolloutPolicy {POLICY} can't be used, so no version goes on");
+        let closed = format!("a window of RolloutPolicy {POLICY} can't be used, so no version continues");
         ready.is_some_and(|ready| ready.reason == "OutsideWindow" && ready.message.starts_with(&closed))
     };
     wait_for_status(&space, "it waits", waits).await?;

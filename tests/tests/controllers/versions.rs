@@ -162,7 +162,7 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
         "ConfigMap open of version 1 is not immutable, so it could change later; delete it and create it with immutable: true"
     );
     assert_eq!(condition(&invalid, "Stalled").0, "True");
-    // The way out that the message names.
+    // The remedy that the message names.
     space.api::<ConfigMap>().delete("open", &DeleteParams::default()).await?;
     create_part::<ConfigMap>(&space, part("shop", "1", "open", &json!({"key": "value"}))).await?;
     status(&space, "shop", "1 is current", wait_until_current("1")).await?;

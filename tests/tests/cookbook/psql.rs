@@ -27,7 +27,7 @@ impl Psql {
         Ok(Self { client, questions, answers })
     }
 
-    /// Asks for one value.
+    /// Requests one value.
     pub(crate) fn ask(&mut self, query: &str) -> Result<String> {
         writeln!(self.questions, "{query};")?;
         let mut answer = String::new();

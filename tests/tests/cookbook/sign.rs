@@ -1,5 +1,5 @@
-//! What the software shows when it has taken a version, as `nudge.dev/verify` on its page says: it is another thing than
-//! when it has not.
+//! What the software shows when it has taken a version, as `nudge.dev/verify` on its page says: it is another thing
+//! than when it has not.
 
 use std::collections::BTreeSet;
 use std::fs;

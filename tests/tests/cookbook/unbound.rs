@@ -44,7 +44,7 @@ fn count(output: &Output) -> Option<Count> {
 fn resolve(port: u16) -> Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-    // RFC 1035: a number, the flag that asks for recursion, one question; the name, type A, class IN.
+    // RFC 1035: a number, the flag that requests recursion, one question; the name, type A, class IN.
     let question = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x02db\x04shop\x04test\x00\x00\x01\x00\x01";
     socket.send_to(question, (Ipv4Addr::LOCALHOST, port))?;
     let mut reply = [0; 512];

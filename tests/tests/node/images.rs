@@ -18,7 +18,7 @@ use crate::place::{repository, succeed};
 /// What tests/run installs as Debian's python3. Another one in the search path may have its library anywhere.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Asks for the programs as they are released, which takes minutes more to build. Their images have no library, so
+/// Requests the programs as they are released, which takes minutes more to build. Their images have no library, so
 /// nothing starts that is not static.
 const RELEASE: &str = "NUDGE_E2E_RELEASE";
 

@@ -42,7 +42,7 @@ impl<'a> ScenarioNamespace<'a> {
         let done = |status: &ConfigSourceStatus| {
             why(status).0 == "Activated" && status.version.is_some() && status.version.as_deref() != before
         };
-        let status = self.source_until(source, &format!("{source} has asked for its newest content"), done).await?;
+        let status = self.source_until(source, &format!("{source} has requested its newest content"), done).await?;
         let version = status.version.context("no version")?;
         self.wait_until_current(source, &version).await?;
         Ok(version)

@@ -141,7 +141,7 @@ fn tests_use_no_more_than_the_layers_below() -> Result<()> {
     Ok(())
 }
 
-/// Returns each crate of the workspace with its dependencies, those of its tests among them where asked for.
+/// Returns each crate of the workspace with its dependencies, those of its tests among them where requested.
 fn workspace(tests: bool) -> Result<BTreeMap<String, Vec<String>>> {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;

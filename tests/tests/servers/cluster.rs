@@ -44,7 +44,7 @@ async fn a_way_can_go_silent_and_be_cut_and_in_the_end_nothing_is_left() -> Resu
     cluster.freeze_apiserver().await?;
     assert!(tokio::time::timeout(brief, config_maps.list(&ListParams::default())).await.is_err());
     cluster.thaw_apiserver()?;
-    eventually(WAIT_TIMEOUT, "it goes on", async || config_maps.list(&ListParams::default()).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "it continues", async || config_maps.list(&ListParams::default()).await.ok()).await?;
 
     let (pids, folder) = (cluster.pids(), cluster.folder().to_owned());
     assert_eq!(pids.len(), if cluster.controls("namespace") { 3 } else { 2 });

@@ -359,7 +359,7 @@ async fn every_right_is_used_and_none_is_missing() -> Result<()> {
     agree(&cluster, granted_rights("base")?).await
 }
 
-/// Fails unless each account has used every right that it was given, and has asked for no other.
+/// Fails unless each account has used every right that it was given, and has requested no other.
 async fn agree(cluster: &Cluster, given: BTreeMap<&'static str, BTreeSet<Right>>) -> Result<()> {
     let mut faults = Vec::new();
     for (account, given) in given {
@@ -405,7 +405,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
             let config = configs.get(name).await.ok()?;
             config.spec.version.is_some_and(|version| version.starts_with("src-")).then_some(())
         };
-        let waited = eventually(WAIT_TIMEOUT, "a version is asked for", current).await;
+        let waited = eventually(WAIT_TIMEOUT, "a version is requested", current).await;
         waited.with_context(|| format!("its log:\n{}", sources.log()))?;
     }
     // Before any request, the guarded addresses are known.

@@ -241,7 +241,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     let runs = |of: &'static str| {
         move |status: &VersionedConfigStatus| status.observed_generation.is_some() && status.pods.summary == of
     };
-    let after = (calm.until("it runs 2", runs("1/1")).await?, moving.until("it goes on", runs("1/3")).await?);
+    let after = (calm.until("it runs 2", runs("1/1")).await?, moving.until("it continues", runs("1/3")).await?);
     for (shop, before, after) in [(&calm, &before.0, &after.0), (&moving, &before.1, &after.1)] {
         ensure!(shop.assigned(before) == shop.assigned(after), "{after:#?}");
         ensure!(before.internal.identity == after.internal.identity, "{after:#?}");
@@ -484,7 +484,7 @@ async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_not
     run_expecting(cluster, 0, &["import", "-f", file]).await?;
 
     let runs = |status: &VersionedConfigStatus| status.observed_generation.is_some() && in_the_middle(status);
-    let after = shop.until("it goes on", runs).await?;
+    let after = shop.until("it continues", runs).await?;
     ensure!(shop.assigned(&before) == shop.assigned(&after), "{after:#?}");
     ensure!(before.internal.identity == after.internal.identity, "{after:#?}");
     ensure!(shop.notified_versions() == notified, "{:?}", shop.notified_versions());
@@ -586,7 +586,7 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
                    or differ: 2";
     ensure!(refused.stdout.contains(differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
     ensure!(shop.space.api::<ConfigMap>().get_opt("shop-2").await?.is_none());
-    // Who asks for it gets the state of the export.
+    // Who requests it gets the state of the export.
     let annotation = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": "over"}}}));
     shop.space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &annotation).await?;
     run_expecting(&cluster, 0, &["import", "-f", file]).await?;

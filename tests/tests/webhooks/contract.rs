@@ -25,7 +25,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// The user of the agent's images.
 const NOBODY: u32 = 65532;
 
-/// Asks for the versions as a shell does, by nothing but what every container gets.
+/// Requests the versions as a shell does, by nothing but what every container gets.
 const GET: &str = r#"curl --silent --fail --cacert "$MY_CONFIG_CERT" --oauth2-bearer "$(cat "$MY_CONFIG_TOKEN_FILE")" "$MY_CONFIG_ENDPOINT/nudge.configs""#;
 
 /// Makes one version of a config, of one ConfigMap or Secret.
@@ -278,7 +278,7 @@ async fn a_webhook_is_posted_when_the_files_are_there_and_needs_no_capability() 
     let pod = pod("web", &containers, &annotations)?;
     let Some((mut kubelet, stored, _images)) = start(&space, &pod).await? else { return Ok(()) };
 
-    assert!(stored["spec"]["shareProcessNamespace"].is_null(), "nobody asks for a signal");
+    assert!(stored["spec"]["shareProcessNamespace"].is_null(), "nobody requests a signal");
     let (code, found) = kubelet.exec("app", &["cat", "/etc/shop/shop", "/etc/shop/keys"]).await?;
     assert_eq!((code, found.as_str()), (Some(0), "3old"));
     activate(&space, "shop", "1.0.1").await?;

@@ -214,7 +214,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     Ok(())
 }
 
-/// Nothing else that changes in the spec asks for a version that failed. A retry does, by a user who may activate
+/// Nothing else that changes in the spec requests a version that failed. A retry does, by a user who may activate
 /// versions.
 async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: &Shop, failed: &str) -> Result<()> {
     let is_failed = |status: &VersionedConfigStatus| {
@@ -253,7 +253,7 @@ async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: 
     Ok(())
 }
 
-/// Asks for a version, and the pod that has it becomes unready.
+/// Requests a version, and the pod that has it becomes unready.
 async fn harmed(shop: &Shop, version: &str, pods: &[Pod]) -> Result<()> {
     shop.request_version(version).await?;
     shop.wait_for_status("it is watched", |status| {

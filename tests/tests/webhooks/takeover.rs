@@ -186,7 +186,7 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
         (Some("1.0.0"), "owner")
     );
 
-    // The way out that the condition names.
+    // The remedy that the condition names.
     let message = waiting
         .conditions
         .iter()

@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
         let cell = |text: &str, url: &str| format!("{text}{}", " ".repeat(url.len().saturating_sub(text.len())));
         let sources = match self.space.api::<ConfigSource>().list(&ListParams::default()).await {
             Ok(sources) => sources.items,
-            // The kind is not served before a step asks for sources.
+            // The kind is not served before a step requests sources.
             Err(_) => return Ok(text),
         };
         let urls = sources.into_iter().filter_map(|source| source.spec.from.git).map(|git| git.url);

@@ -42,7 +42,7 @@ pub struct HubFailure {
     pub kind: FailureKind,
     /// The fault and its remedy. The message never holds a token or a value.
     pub message: String,
-    /// The wait that the hub asks for.
+    /// The wait that the hub requests.
     pub retry_after: Option<Duration>,
 }
 

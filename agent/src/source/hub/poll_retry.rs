@@ -23,7 +23,7 @@ const MAX_CUTS: u32 = 3;
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// The interval between attempts to hold polls again.
 const HOLD_RETRY_INTERVAL: Duration = Duration::from_mins(10);
-/// The longest wait that a hub can ask for by `Retry-After`.
+/// The longest wait that a hub can request by `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// The waits after failures that mostly pass by themselves, and after replies that change nothing.
@@ -73,7 +73,7 @@ enum Holding {
 pub struct PollRetry {
     /// The time between polls that are not held.
     interval: Duration,
-    /// The wait that the hub asks for.
+    /// The wait that the hub requests.
     wait_seconds: u32,
     /// The number of failures since the last answer.
     failures: u32,
@@ -94,7 +94,7 @@ impl PollRetry {
         }
     }
 
-    /// Sets the wait that the hub asks for.
+    /// Sets the wait that the hub requests.
     pub fn set_wait_seconds(&mut self, seconds: u32) {
         self.wait_seconds = seconds.min(MAX_WAIT_SECONDS);
     }
@@ -173,7 +173,7 @@ fn may_be_cut(failure: &HubFailure) -> bool {
 /// Returns the wait after the given number of failures in a row, counted from 1. `random` is between 0 and 1.
 pub fn retry_wait(failure: &HubFailure, failures: u32, random: f64) -> Duration {
     match (failure.kind, failure.retry_after) {
-        // The wait is at least as long as the hub asks for, and agents do not all come at that moment.
+        // The wait is at least as long as the hub requests, and agents do not all come at that moment.
         (FailureKind::Busy, Some(wait)) if !wait.is_zero() => wait.min(MAX_RETRY_AFTER).mul_f64(1.0 + random),
         (FailureKind::Unauthorized | FailureKind::Malformed | FailureKind::Local, _) => {
             PERSISTENT_BACKOFF.jittered_wait(failures, random)

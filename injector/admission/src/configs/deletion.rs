@@ -43,7 +43,7 @@ pub(crate) fn return_warning(config: &VersionedConfig, label: Option<&str>) -> O
     ))
 }
 
-/// Returns whether an annotation asks for the deletion of the config in spite of pods that use it.
+/// Returns whether an annotation requests the deletion of the config in spite of pods that use it.
 pub(super) fn is_forced(config: &impl ResourceExt) -> bool {
     config.annotations().get(labels::FORCE_DELETE).is_some_and(|value| value == "true")
 }

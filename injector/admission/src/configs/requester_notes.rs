@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_asks_for_another_attempt_and_a_note_stays() {
+    fn another_value_requests_another_attempt_and_a_note_stays() {
         let one = written(None, &config(&json!({"version": "1"})), "alice", 1);
         let asked = |old: &Value, value: &str, user: &str, second: i64| {
             let mut new = old.clone();

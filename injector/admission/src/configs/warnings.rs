@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(
             waits(&spec, &status, &known).as_deref(),
             Some(
-                "version 3 of config shop waits: no version goes on outside of the windows of spec.rollout; the next window opens at 2026-11-27 09:00 UTC"
+                "version 3 of config shop waits: no version continues outside of the windows of spec.rollout; the next window opens at 2026-11-27 09:00 UTC"
             )
         );
         let unknown = Policies::Unknown("nobody knows".to_owned());

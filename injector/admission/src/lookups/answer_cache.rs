@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_task_asks_for_all_and_a_cached_answer_is_immediate() {
+    async fn one_task_requests_all_and_a_cached_answer_is_immediate() {
         let (recent, source) = (AnswerCache::new(SETTINGS), Source::default());
         let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
         assert!(all.iter().all(|&answer| answer == 1), "{all:?}");
@@ -219,7 +219,7 @@ mod tests {
         };
         let all = futures::future::join_all((0..50).map(|_| absent())).await;
         assert!(all.iter().all(Option::is_none));
-        // The first asked before the others came; the next one asked for them all.
+        // The first asked before the others came; the next question was about them all.
         assert_eq!(source.0.load(Ordering::Relaxed), 2);
         absent().await;
         assert_eq!(source.0.load(Ordering::Relaxed), 3, "a request that comes later asks anew");

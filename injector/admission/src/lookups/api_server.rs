@@ -23,8 +23,8 @@ use crate::tenants::TenantShares;
 
 /// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and makes
-/// two other look-ups.
+/// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and
+/// makes two other look-ups.
 const HOLDERS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
 /// version is not marked, and a user has to make it current.

@@ -38,8 +38,8 @@ const OBJECT_CACHE: CacheSettings =
     CacheSettings { renewal_age: Duration::from_secs(2), max_age: Duration::from_secs(10), max_entries: 2048 };
 /// The maximum number of concurrent reads of ConfigMaps and Secrets. An address has a quarter, which its tenants share.
 const MAX_CONCURRENT_READS: usize = 32;
-/// The maximum rate of reads of one namespace's ConfigMaps and Secrets that one address may cause. The API server is one such
-/// address. The pods of a workload share an answer, unless the object does not exist.
+/// The maximum rate of reads of one namespace's ConfigMaps and Secrets that one address may cause. The API server is
+/// one such address. The pods of a workload share an answer, unless the object does not exist.
 const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
 /// The maximum number of addresses that are counted apart.
 const MAX_COUNTED_ADDRESSES: usize = 4096;

@@ -54,7 +54,7 @@ fn find_role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &
     } else if is_version(status.and_then(|status| status.target_version.as_ref())) {
         Some(("pods are being moved to the version", FIRST))
     } else if config.requested_version() == Some(version) {
-        Some(("the version is asked for", FIRST))
+        Some(("the version is requested", FIRST))
     } else if is_version(status.and_then(|status| status.previous_version.as_ref())) {
         Some(("it is the version before the current one, to which pods would return", LATER))
     } else {
@@ -121,7 +121,7 @@ mod tests {
         let mut named_config =
             shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
         named_config.spec.version = Some(named());
-        assert!(message(check_deletion(&object(), Some(&named_config))).contains("the version is asked for"));
+        assert!(message(check_deletion(&object(), Some(&named_config))).contains("the version is requested"));
     }
 
     #[test]

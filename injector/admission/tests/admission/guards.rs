@@ -92,7 +92,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     configs.create(&PostParams::default(), &with).await?;
     let by_admin = Patch::Merge(json!({"spec": {"version": "3", "rollout": at_once("2", "an outage")}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &by_admin).await?;
-    let again = "ask for version 2, which spec.rollout.override names";
+    let again = "request version 2, which spec.rollout.override names";
     assert_eq!(
         message(GUARD, change(json!({"version": "2"})).await),
         refused(again, "that version then waits for no step, approval, window or hold")

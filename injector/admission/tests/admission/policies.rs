@@ -327,7 +327,7 @@ async fn versions_marked(cluster: &Cluster, space: &TestNamespace) -> Result<()>
         made(space, marked).await.context("an admin may")?;
         space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
     }
-    // Nobody is asked for the mark before the object has a label, so it counts as new with each label.
+    // The right to mark is not checked before the object has a label, so it counts as new with each label.
     let jane =
         TestNamespace { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: elsewhere.name.clone() };
     let mut late = immutable("late");
@@ -499,7 +499,7 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
     let spec = json!({"version": "2", "rollout": at_once("2", "mine")});
     assert_eq!(message(POLICY, change(spec).await), refused("set spec.rollout.override", because));
     by_admin(json!({"version": "3", "rollout": at_once("2", "an outage")})).await?;
-    let again = refused("ask for version 2, which spec.rollout.override names", because);
+    let again = refused("request version 2, which spec.rollout.override names", because);
     assert_eq!(message(POLICY, change(json!({"version": "2"})).await), again);
     for rollout in strict_changes() {
         change(json!({"rollout": rollout})).await.with_context(|| rollout.to_string())?;

@@ -208,7 +208,7 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &activation).await?;
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
-        format!("{title} the version is asked for; make another version current first")
+        format!("{title} the version is requested; make another version current first")
     );
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
     deleted(&space, "a").await?;

@@ -19,7 +19,7 @@ impl WatchMetrics {
         registry.register("watches_open", "Watches that are open", self.open.clone());
         registry.register(
             "watches",
-            "Watches begun, also those that go on where the last one ended",
+            "Watches begun, also those that continue where the last one ended",
             self.watches.clone(),
         );
         registry.register("watch_lists", "Lists made, each before a watch", self.lists.clone());

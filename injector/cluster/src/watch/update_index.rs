@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_a_namespace_has_the_api_server_asked_for_what_it_refused() {
+    async fn a_change_of_a_namespace_has_the_api_server_requested_what_it_refused() {
         let index = Arc::new(Index::default());
         let mut take = namespace_sink(Arc::clone(&index), NamespaceRule::default());
         let namespace = || {

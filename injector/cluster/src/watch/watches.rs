@@ -233,7 +233,7 @@ impl Watches {
             if index.note_policy_failures(cause, failures) {
                 tracing::error!(
                     error = chain(error),
-                    "RolloutPolicies can't be read; no version goes on until they can"
+                    "RolloutPolicies can't be read; no version continues until they can"
                 );
             } else if cause != ReadFault::Missing {
                 log(None, error, failures);

@@ -88,7 +88,7 @@ impl Controller {
         decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
     }
 
-    /// Returns the signed decisions about the version that is requested, or about all versions if none is; or why they
+    /// Returns the signed decisions about the requested version, or about all versions if none is; or why they
     /// can't be counted.
     pub(crate) fn signed_approvals(
         &self,

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_said_for_so_long_however_often_it_is_asked_for() {
+    fn what_is_missing_is_not_said_for_so_long_however_often_it_is_requested() {
         let (mut review, begin) = (RightsReview::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(review.silent_for(begin), None);

@@ -44,8 +44,8 @@ pub(crate) struct ConfigMemory {
     pub(crate) text: TextMemory,
     /// Since when nobody needs the config, if its namespace made it.
     pub(crate) unused: UnusedTime,
-    /// The generation of the config and its number of versions when something held all versions beyond the history limit,
-    /// and when that was.
+    /// The generation of the config and its number of versions when something held all versions beyond the history
+    /// limit, and when that was.
     pub(crate) held: Option<((Option<i64>, usize), Instant)>,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,

@@ -75,7 +75,7 @@ impl PublishAttempts {
         self.contest.next?.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
-    /// Notes that a text that passed a gate gave way. If somebody goes on writing it, the waits grow. `random` is between
+    /// Notes that a text that passed a gate gave way. If somebody keeps writing it, the waits grow. `random` is between
     /// 0 and 1.
     pub(crate) fn note_contest(&mut self, now: Instant, random: f64) {
         let Contest { count, next } = &mut self.contest;

@@ -283,12 +283,12 @@ impl Controller {
     }
 }
 
-/// Explains that a text that passed a gate stays for a while, because somebody goes on writing it.
+/// Explains that a text that passed a gate stays for a while, because somebody keeps writing it.
 fn contested(kind: PartKind, key: &ConfigKey, version: &str, wait: Duration) -> Explanation {
     let name = &key.name;
     let seconds = wait.as_secs().saturating_add(1);
     Reason::TextContested.explained(format!(
-        "somebody goes on writing a text to {kind} {name} that may not go out yet; in {seconds} s it gets the text of version {version} \
+        "somebody keeps writing a text to {kind} {name} that may not go out yet; in {seconds} s it gets the text of version {version} \
          back; see who writes it (kubectl get --show-managed-fields)"
     ))
 }

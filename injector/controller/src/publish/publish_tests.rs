@@ -185,7 +185,7 @@ async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn what_nobody_asked_for_is_neither_read_nor_written() {
+async fn what_nobody_requested_is_neither_read_nor_written() {
     for (objects, calls) in
         [(json!([]), vec![]), (json!(["ConfigMap"]), vec!["configmaps"]), (json!(["Secret"]), vec!["secrets"])]
     {

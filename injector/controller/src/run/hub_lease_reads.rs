@@ -29,7 +29,9 @@ impl Controller {
             Outage::new(overdue, &notes, |namespace| self.index.last_report_change(namespace), now)
         };
         match self.set_outage(&outage) {
-            Some(before) if outage == Outage::default() => tracing::info!(?before, "the hub is back; rollouts go on"),
+            Some(before) if outage == Outage::default() => {
+                tracing::info!(?before, "the hub is back; rollouts continue")
+            }
             Some(_) => tracing::warn!(cause = ?outage, "the hub is away; rollouts that need it are held"),
             None => {}
         }
@@ -71,7 +73,7 @@ pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, na
                     renewals = LeaseRenewals::default();
                     if controller.set_outage(&Outage::default()).is_some() {
                         tracing::warn!(
-                            "it is not known whether the hub is away, since its Lease can't be read; rollouts go on"
+                            "it is not known whether the hub is away, since its Lease can't be read; rollouts continue"
                         );
                     }
                 }

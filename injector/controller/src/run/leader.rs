@@ -85,7 +85,7 @@ impl Leader {
         };
         tokio::select! {
             confirmed = confirmed => if let Err(watch) = confirmed {
-                tracing::warn!(watch, "API server did not confirm a watch; no rollout goes on until it does");
+                tracing::warn!(watch, "API server did not confirm a watch; no rollout continues until it does");
             },
             _ = leadership.wait_for(|leads| !*leads) => return,
         }

@@ -12,7 +12,7 @@ use super::judge::{Judgement, RoundMemory, RoundStart, RoundVerdict, VersionName
 
 const NAMES: VersionNames<'static> = VersionNames { target: "1.0.2", current: "1.0.1" };
 
-/// Asked for every minute.
+/// Requested every minute.
 fn analysis(max: Option<&str>, ratio: Option<&str>) -> Analysis {
     let query = "sum(rate(errors{pod=~\"{{pods}}\"}[1m])) / sum(rate(requests{pod=~\"{{pods}}\"}[1m]))";
     let prometheus = json!({"address": "http://a", "query": query});
@@ -91,7 +91,7 @@ fn what_rises_everywhere_holds_and_blames_nobody() {
     for _ in 0..50 {
         assert!(is_inconclusive(&asked.answer(Ok(0.25), Some(0.2))));
     }
-    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), RoundVerdict::Clear, "it goes on when that is over");
+    assert_eq!(asked.answer(Ok(0.0), Some(0.0)), RoundVerdict::Clear, "it continues when that is over");
     // Values that begin and end together with the version, on this side alone.
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     assert!(is_pending(&asked.answer(Ok(0.25), Some(0.01))));

@@ -14,8 +14,8 @@ pub enum ReachError {
     /// The offset is not a period.
     #[error("offset {0:?} is not a period, such as 1m")]
     Offset(String),
-    /// The query asks for a fixed time (`@`).
-    #[error("it asks for a fixed time with @, which is not allowed")]
+    /// The query requests a fixed time (`@`).
+    #[error("it requests a fixed time with @, which is not allowed")]
     At,
     /// The query looks too far back.
     #[error("it looks back for {} s, and at most {} s are allowed", .0.as_secs(), MAX_REACH.as_secs())]
@@ -145,7 +145,7 @@ mod tests {
             ("rate(a[2h])", "it looks back for 7200 s, and at most 3600 s are allowed"),
             ("rate(a[40m] offset 40m)", "it looks back for 4800 s, and at most 3600 s are allowed"),
             ("a offset soon", "offset \"soon\" is not a period, such as 1m"),
-            ("a @ start()", "it asks for a fixed time with @, which is not allowed"),
+            ("a @ start()", "it requests a fixed time with @, which is not allowed"),
             ("a{b=\"", "a bracket or a quote is not closed"),
             ("a[1m", "a bracket or a quote is not closed"),
         ] {

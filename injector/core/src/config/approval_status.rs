@@ -104,7 +104,7 @@ fn verdict(
         let effect = if gated.is_some() {
             "which holds the version until the denial is withdrawn"
         } else {
-            "which holds the version where a rule asks for approvals, until the denial is withdrawn"
+            "which holds the version where a rule requires approvals, until the denial is withdrawn"
         };
         return refuse(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
     }
@@ -112,7 +112,7 @@ fn verdict(
         return explain_approval(&gated.needed, gated.candidate(), given, incomplete, now.time.0);
     }
     if status.releases.iter().any(|release| given.is_recorded(release)) {
-        return Some((true, Reason::Counted.explained(format!("version {version} went on with this approval"))));
+        return Some((true, Reason::Counted.explained(format!("version {version} continued with this approval"))));
     }
     // The record of the release may have been forgotten. While the version is in use, it keeps the condition from the
     // time when it continued.
@@ -125,7 +125,7 @@ fn verdict(
     refuse(
         Reason::NotAwaited,
         format!(
-            "version {version} waits for no approvals now; this one counts when the config asks for the version and a rule asks for approvals"
+            "version {version} waits for no approvals now; this one counts when the config requests the version and a rule requires approvals"
         ),
     )
 }
@@ -144,7 +144,7 @@ mod tests {
     use crate::rollout::SteadyTime;
     use crate::versions::seals;
 
-    /// A config at version 1 whose version 2, made by alice and asked for by dora, needs an approval.
+    /// A config at version 1 whose version 2, made by alice and requested by dora, needs an approval.
     fn guarded() -> Fixture {
         let mut fixture = Fixture::new(Some("1")).with("1").with("2");
         fixture.step();

@@ -121,7 +121,7 @@ fn parts_are_read_again_to_know_who_made_them() {
     let decision = fixture.step();
     assert_eq!(decision.unread, [(PartKind::ConfigMap, "shop-2".to_owned())]);
     assert_eq!(fixture.ready().1, "AwaitingApproval");
-    // If authors may approve, nobody asks for the authors.
+    // If authors may approve, the authors are not looked up.
     fixture.config.spec.rollout.approval = Some(Approval { not_author: false, ..Approval::default() });
     assert_eq!(fixture.step().unread, []);
 }

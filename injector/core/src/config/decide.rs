@@ -187,7 +187,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
 fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;
-    let message = clipped(format!("no version begins or goes on until this is corrected: {}", fault.message));
+    let message = clipped(format!("no version begins or continues until this is corrected: {}", fault.message));
     Some(Withheld { why: fault.reason.explained(message), until: None, ends: None, unsaid: false })
 }
 

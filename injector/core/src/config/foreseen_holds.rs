@@ -1,4 +1,5 @@
-//! The reasons that will keep a version from continuing, as far as they can be foreseen from the config and the policies.
+//! The reasons that will keep a version from continuing, as far as they can be foreseen from the config and the
+//! policies.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -11,7 +12,7 @@ use crate::requester::noted_retry_time;
 use crate::rollout::{Now, Subject, holds_first};
 use crate::text::withheld_by_pace;
 
-/// A version that may be asked for.
+/// A version that may be requested.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionCandidate<'a> {
     /// The name of the version; empty if it has none yet.
@@ -20,8 +21,8 @@ pub struct VersionCandidate<'a> {
     pub digest: Option<&'a str>,
 }
 
-/// Returns why the version will not begin or go on, with the time when each reason ends by itself. Approvals that users
-/// have given are not counted.
+/// Returns why the version will not begin or continue, with the time when each reason ends by itself. Approvals that
+/// users have given are not counted.
 pub fn foreseen_holds(
     config: &VersionedConfig,
     candidate: VersionCandidate<'_>,
@@ -39,7 +40,7 @@ pub fn foreseen_holds(
         return holds;
     }
     holds.extend(failure(config, candidate).map(|why| Block { why, until: None }));
-    // The way back waits for nothing, unless everybody who edits the text could ask for it.
+    // The way back waits for nothing, unless everybody who edits the text could request it.
     let status = config.status.clone().unwrap_or_default();
     let is_return = [&status.current_version, &status.previous_version]
         .into_iter()
@@ -78,7 +79,7 @@ fn approval_hold((needed, owner): &(Approval, RuleOwner)) -> Explanation {
     let Approval { required, not_author, .. } = needed;
     let users =
         if *required == 1 { "the approval of 1 user".to_owned() } else { format!("approvals of {required} users") };
-    let others = if *not_author { ", who must not have made or asked for it" } else { "" };
+    let others = if *not_author { ", who must not have made or requested it" } else { "" };
     Reason::AwaitingApproval.explained(format!("{owner} requires {users}{others} (kubectl nudge approve)"))
 }
 
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(reasons(&text, &status, "1"), [Reason::OnHold, Reason::OutsideWindow], "a text waits for gates");
         assert_eq!(reasons(&spec, &json!({}), "1"), [Reason::AwaitingApproval], "the first version breaks nothing");
         let approval = &holds(&text, &status, "3")[0].1;
-        let expected = "spec.rollout requires approvals of 2 users, who must not have made or asked for it (kubectl nudge approve)";
+        let expected = "spec.rollout requires approvals of 2 users, who must not have made or requested it (kubectl nudge approve)";
         assert_eq!(approval, expected);
     }
 

@@ -90,7 +90,7 @@ fn rules_that_can_not_be_used_hold_new_versions() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_a_conflict() {
+fn what_nobody_requests_is_a_conflict() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     fixture.step();
     fixture.rules = RulesState::Ready("r1");

@@ -97,7 +97,7 @@ pub(super) fn needed_approval(
 /// Returns why this version should be assigned to all pods at once, if it should. An override that has expired has no
 /// effect.
 pub(super) fn override_reason<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
-    // Everybody who writes the text could ask for the version that an override names.
+    // Everybody who writes the text could request the version that an override names.
     let spec_override = config.spec.rollout.overridden.as_ref().filter(|_| !config.spec.follows_text());
     let spec_override = spec_override.filter(|spec| spec.assigns(aim, now.time.0))?;
     Some(&spec_override.reason)

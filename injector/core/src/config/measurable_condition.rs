@@ -138,7 +138,7 @@ mod tests {
         let event = failed.event.unwrap();
         assert!(event.warning && event.explanation.message == "errors: Secret metrics can't be read");
         assert_eq!(set_measurable(&one, &mut status, Some(&failing), &now).event, None, "it is said once");
-        // A rollout has other answers, and asks for itself.
+        // A rollout has other answers, and requests its own.
         status.rollout.stage = Some(RolloutStage::Moving);
         assert_eq!(set_measurable(&one, &mut status, None, &now), RehearsalEffects::default());
         assert_eq!(says(&status), said("False", "NotMeasurable"));

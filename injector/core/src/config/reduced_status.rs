@@ -231,7 +231,7 @@ mod tests {
         decided.internal.retired = vec![retired("old"), retired("gone")];
         let written = reduce_status(StatusExtent::Short, &stored, &decided, "a policy", &at(3));
         let names: Vec<_> = written.versions.iter().map(|version| &*version.version).collect();
-        assert_eq!(names, ["1", "asked"], "approvals are about what is asked for");
+        assert_eq!(names, ["1", "asked"], "approvals are about what is requested");
         let mut names: Vec<_> = written.internal.retired.iter().map(|version| &*version.version).collect();
         names.sort_unstable();
         assert_eq!(names, ["back", "gone", "old"], "they come back with the same content only");

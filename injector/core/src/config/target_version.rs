@@ -53,7 +53,7 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// Returns the version that is requested, whether pods can be moved to it or not; or why there is none.
+/// Returns the requested version, whether pods can be moved to it or not; or why there is none.
 pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
     let status = config.status.as_ref();
     let current = status.and_then(|status| status.current_version.as_deref());

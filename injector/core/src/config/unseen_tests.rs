@@ -118,7 +118,7 @@ fn nothing_new_begins_and_the_config_says_why() {
         assert_eq!(held.status.current_version.as_deref(), Some("1"), "{rollout}");
         let (ready, why, message) = fixture.ready();
         assert!(ready == "False" && why == reason && message.contains(said), "{rollout}: {why}: {message}");
-        assert!(message.starts_with("no version begins or goes on until this is corrected: "), "{message}");
+        assert!(message.starts_with("no version begins or continues until this is corrected: "), "{message}");
         assert_eq!(stalled(&fixture), Some((why, message)), "somebody has to act");
         assert!(held.recheck_after.is_some(), "{rollout}");
         let warnings = held.events.iter().filter(|event| event.warning && event.explanation.reason.as_str() == reason);

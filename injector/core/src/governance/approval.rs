@@ -26,7 +26,7 @@ const UNKNOWN_AUTHOR: &str =
 const UNKNOWN_SETTER: &str = "Nudge does not know who created it or set its source, so no approval counts: run kubectl nudge source sync, and \
                               delete the version: the source makes it again";
 /// The message if the user who requested a version is unknown.
-const UNKNOWN_ASKER: &str = "Nudge does not know who asked for it, so no approval counts: set spec.version to another version, and then to this one";
+const UNKNOWN_ASKER: &str = "Nudge does not know who requested it, so no approval counts: set spec.version to another version, and then to this one";
 
 /// The decision of a user, from a `VersionApproval` that admission has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ fn count_approvals(
         let user = bounded_user(&denial.user);
         let reason = one_line(&denial.reason, MAX_REASON_BYTES);
         return Err(format!(
-            "{user} denies version {version} ({reason}); it may go on when {user} withdraws that (kubectl nudge deny {config} {version} \
+            "{user} denies version {version} ({reason}); it may continue when {user} withdraws that (kubectl nudge deny {config} {version} \
              --undo)"
         ));
     }
@@ -251,7 +251,7 @@ fn count_approvals(
     let plural = if required == 1 { "approval" } else { "approvals" };
     let requirement = match rule {
         RuleOwner::Config => "it needs".to_owned(),
-        RuleOwner::Policy(_) => format!("{rule} asks for"),
+        RuleOwner::Policy(_) => format!("{rule} requires"),
     };
     // A long message is cut at its end, so the command comes first.
     Err(format!("version {version} has {} of {required} {plural} that {requirement}; {way_out}{so_far}", counted.len()))
@@ -292,7 +292,7 @@ impl Exclusion {
             Self::NoRight => "may not approve it any more",
             Self::NoAnswer => "approves it, but the API server has not answered whether that user still may",
             Self::Author => "has created a part of it, or set its source",
-            Self::Asker => "has asked for it",
+            Self::Asker => "has requested it",
             Self::Unknown => "approves it",
         }
     }

@@ -73,7 +73,7 @@ fn what_is_missing_is_said_with_the_whole_command() {
         message.contains("; so far: bob approves it; alice has created a part of it, or set its source; "),
         "{message}"
     );
-    assert!(message.contains("carol may not approve it any more; dora has asked for it; and 1 more"), "{message}");
+    assert!(message.contains("carol may not approve it any more; dora has requested it; and 1 more"), "{message}");
     assert_eq!(by_alice(1, &all), Ok(vec!["bob".to_owned()]));
 }
 
@@ -142,7 +142,7 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
     let (known, asked) = (made_by(&["alice"]), Asker::User("dora"));
     for (authors, asker, why) in [
         (&Authors::Unknown, asked, "Nudge does not know who created it"),
-        (&known, Asker::Unknown, "Nudge does not know who asked for it"),
+        (&known, Asker::Unknown, "Nudge does not know who requested it"),
         (&Authors::Unread, asked, "its parts are being read"),
     ] {
         let message = count(&needs(1), authors, asker, &bob).unwrap_err();
@@ -231,13 +231,13 @@ proptest! {
 }
 
 #[test]
-fn the_policy_that_asks_for_it_is_named() {
+fn the_policy_that_requests_it_is_named() {
     let authors = made_by(&["alice"]);
     let policy = RuleOwner::Policy("prod".to_owned());
     let candidate = of_nobody(&authors, &policy);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let withheld = check_approvals(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
-    let begins = "version 2 has 0 of 2 approvals that RolloutPolicy prod asks for; kubectl nudge approve shop 2 ";
+    let begins = "version 2 has 0 of 2 approvals that RolloutPolicy prod requires; kubectl nudge approve shop 2 ";
     assert!(withheld.why.message.starts_with(begins), "{}", withheld.why.message);
 }
 

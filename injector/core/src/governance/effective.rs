@@ -129,7 +129,7 @@ impl<'a> EffectiveRules<'a> {
     /// Returns all reasons why no version continues at this time, but missing approvals.
     pub fn blocks(&self, now: Timestamp) -> impl Iterator<Item = Block> {
         let unknown = self.unknown.map(|cause| Block {
-            why: Reason::PoliciesUnknown.explained(format!("no version goes on, because {cause}")),
+            why: Reason::PoliciesUnknown.explained(format!("no version continues, because {cause}")),
             until: None,
         });
         let on_hold = once_with(move || self.on_hold(now)).flatten();
@@ -163,7 +163,10 @@ impl<'a> EffectiveRules<'a> {
             match Windows::parse(windows) {
                 Ok(windows) => parsed.push((owner, windows)),
                 Err(error) => {
-                    return closed(format!("a window of {owner} can't be used, so no version goes on: {error}"), None);
+                    return closed(
+                        format!("a window of {owner} can't be used, so no version continues: {error}"),
+                        None,
+                    );
                 }
             }
         }
@@ -171,7 +174,7 @@ impl<'a> EffectiveRules<'a> {
         let several = if parsed.len() > 1 { "all windows are open together" } else { "the next window opens" };
         let lists: Vec<Windows> = parsed.iter().map(|(_, windows)| windows.clone()).collect();
         if let Some(opening) = next_common_opening(&lists, now) {
-            let message = format!("no version goes on outside of the windows of {owner}; {several} at {opening}");
+            let message = format!("no version continues outside of the windows of {owner}; {several} at {opening}");
             return closed(message, Some(opening.at));
         }
         let owners: Vec<String> = parsed.iter().map(|(owner, _)| owner.to_string()).collect();

@@ -57,7 +57,7 @@ fn outside_of_a_window_the_message_says_when_it_opens() {
     assert_eq!((reason, wait), (Reason::OutsideWindow, Some(1)));
     assert_eq!(
         message,
-        "no version goes on outside of the windows of spec.rollout; the next window opens at 2026-11-25 09:00 Europe/Berlin (08:00 UTC)"
+        "no version continues outside of the windows of spec.rollout; the next window opens at 2026-11-25 09:00 Europe/Berlin (08:00 UTC)"
     );
     let (_, message, wait) = said(spec, &Policies::default(), "16:00:00").unwrap();
     assert!(message.ends_with("2026-11-30 09:00 Europe/Berlin (08:00 UTC)"), "{message}");
@@ -86,7 +86,7 @@ fn of_each_rule_the_stricter_one_counts_both_ways() {
 }
 
 #[test]
-fn approval_is_the_most_that_any_rule_asks_for() {
+fn approval_is_the_most_that_any_rule_requests() {
     let approval = |required, not_author| Approval { required, not_author, ..Approval::default() };
     let merged = |own: Option<Approval>, others: &[Approval]| {
         let policies = others.iter().map(|one| policy("p", json!({"approval": one})));
@@ -140,7 +140,7 @@ fn a_window_that_can_not_be_used_is_closed() {
     assert_eq!((reason, wait), (Reason::OutsideWindow, None));
     assert!(
         message.starts_with(
-            "a window of RolloutPolicy space can't be used, so no version goes on: time zone \"Mars/Olympus\""
+            "a window of RolloutPolicy space can't be used, so no version continues: time zone \"Mars/Olympus\""
         ),
         "{message}"
     );
@@ -164,6 +164,6 @@ fn where_policies_are_not_known_nothing_goes_on() {
     let (reason, message, _) = said(json!({}), &unknown, "12:00:00").unwrap();
     assert_eq!(
         (reason, message.as_str()),
-        (Reason::PoliciesUnknown, "no version goes on, because RolloutPolicies can't be read: forbidden")
+        (Reason::PoliciesUnknown, "no version continues, because RolloutPolicies can't be read: forbidden")
     );
 }

@@ -35,9 +35,9 @@ pub fn describe_override(old: Option<&VersionedConfigSpec>, new: &VersionedConfi
         return Some("set spec.rollout.override".to_owned());
     }
     let version = &overridden.version;
-    let asks_for_version = |spec: &VersionedConfigSpec| spec.version.as_ref() == Some(version);
-    (asks_for_version(new) && !old.is_some_and(asks_for_version))
-        .then(|| format!("ask for version {version}, which spec.rollout.override names"))
+    let requests_version = |spec: &VersionedConfigSpec| spec.version.as_ref() == Some(version);
+    (requests_version(new) && !old.is_some_and(requests_version))
+        .then(|| format!("request version {version}, which spec.rollout.override names"))
 }
 
 fn weakened_approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {

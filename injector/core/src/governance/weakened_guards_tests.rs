@@ -162,7 +162,7 @@ fn a_number_is_judged_by_no_less() {
 }
 
 #[test]
-fn who_overrides_sets_it_or_asks_for_what_it_names() {
+fn who_overrides_sets_it_or_requests_what_it_names() {
     let spec = |version: Option<&str>, overridden: Option<(&str, &str)>| {
         let overridden = overridden.map(
             |(version, reason)| json!({"version": version, "reason": reason, "untilTime": "2026-01-01T12:00:00Z"}),
@@ -181,7 +181,7 @@ fn who_overrides_sets_it_or_asks_for_what_it_names() {
         assert_eq!(describe_override(Some(old), new), None);
     }
     let again = describe_override(Some(&left), &of_two);
-    assert_eq!(again.as_deref(), Some("ask for version 2, which spec.rollout.override names"));
+    assert_eq!(again.as_deref(), Some("request version 2, which spec.rollout.override names"));
 }
 
 prop_compose! {

@@ -128,8 +128,8 @@ impl Windows {
     }
 }
 
-/// Returns the first moment from `time` on when all lists are open. Returns `None` if there is none within two months, or
-/// if the lists open in turns too often before.
+/// Returns the first moment from `time` on when all lists are open. Returns `None` if there is none within two months,
+/// or if the lists open in turns too often before.
 pub fn next_common_opening(lists: &[Windows], time: Timestamp) -> Option<Opening> {
     let horizon = time.checked_add(OPENING_SEARCH_PERIOD).ok()?;
     let mut last: Option<Opening> = None;
@@ -188,8 +188,8 @@ impl UsableWindow {
         began_today || began_yesterday
     }
 
-    /// Returns the next moment from `time` on when the window is open. Between two clock changes, a window opens only at
-    /// its own times; otherwise, a clock change opens it.
+    /// Returns the next moment from `time` on when the window is open. Between two clock changes, a window opens only
+    /// at its own times; otherwise, a clock change opens it.
     fn next_opening(&self, time: Timestamp) -> Option<Timestamp> {
         let horizon = time.checked_add(OPENING_SEARCH_PERIOD).ok()?;
         let mut moment = time;

@@ -46,7 +46,7 @@ impl HubAway {
                 )
             }
         };
-        Reason::HubAway.explained(format!("{cause}. The rollout goes on when that has ended: {remedy}"))
+        Reason::HubAway.explained(format!("{cause}. The rollout continues when that has ended: {remedy}"))
     }
 }
 

@@ -159,7 +159,7 @@ mod tests {
         let (mut notes, now) = (ReplicaNotes::default(), Instant::now());
         notes.observe(&annotations(&[("a", &text), ("b", "40 s at noon"), ("c", "hostile"), ("d", "")]), now);
         assert_eq!(notes.longest_wait("ns", now), seconds(40));
-        assert_eq!(notes.longest_wait("ns", now + seconds(3)), seconds(43), "it goes on waiting");
+        assert_eq!(notes.longest_wait("ns", now + seconds(3)), seconds(43), "it keeps waiting");
         notes.observe(&BTreeMap::from([("another.example/x".to_owned(), "99 s".to_owned())]), now);
         assert_eq!(notes.longest_wait("ns", now), Duration::ZERO);
     }

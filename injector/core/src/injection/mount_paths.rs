@@ -1,4 +1,4 @@
-//! The paths that values are never mounted at, even if a pod asks for it.
+//! The paths that values are never mounted at, even if a pod requests it.
 
 use nudge_protocol::pod;
 

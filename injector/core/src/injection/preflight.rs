@@ -26,7 +26,7 @@ pub(super) fn check(
     let refuse = |message: String| Err(InjectionRefusal::Pod(message));
     let spec = &pod.spec;
     if is_windows(spec) {
-        return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; remove {INJECT}"));
+        return refuse(format!("Nudge's agent runs on Linux only, and this pod requests Windows; remove {INJECT}"));
     }
     if !features.native_sidecars && pod.owners.iter().any(|kind| kind == "Job") {
         return refuse(format!(

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(
             start(json!([{"name": "app", "readinessProbe": late}])),
             300 + 437,
-            "it is not even asked for 400 s"
+            "it is not even probed for 400 s"
         );
         let fast = json!({"name": "a", "startupProbe": {"periodSeconds": 1}});
         assert_eq!(start(json!([fast])), 10);

@@ -28,8 +28,8 @@ pub struct ConfigUses {
     /// The configs whose objects the containers of a template with an agent mount. Only a pod shows whether the mounts
     /// have moved.
     pub mounted: BTreeSet<String>,
-    /// Whether the pods have an agent that takes versions without a restart: its reports say nothing about what the pods
-    /// read only at their start.
+    /// Whether the pods have an agent that takes versions without a restart: its reports say nothing about what the
+    /// pods read only at their start.
     pub has_live_agent: bool,
 }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn with_an_agent_only_pods_that_ask_for_restarts() {
+    fn with_an_agent_only_pods_that_request_restarts() {
         for notify in ["SIGHUP", "webhook", "in-place", "none"] {
             let annotations = json!({"nudge.dev/inject": "true", "nudge.dev/notify": notify});
             let fixed = names(json!({"annotations": annotations}), spec());

@@ -51,8 +51,8 @@ fn version_digests(config: &VersionedConfig) -> Option<Vec<String>> {
     Some(version.parts.iter().map(|part| part.digest.clone()).collect())
 }
 
-/// Returns the sealed digests of the content of this kind that pods start with, or the digests of the named `keys`: what
-/// is published, or what should be where an agent serves the pods, too.
+/// Returns the sealed digests of the content of this kind that pods start with, or the digests of the named `keys`:
+/// what is published, or what should be where an agent serves the pods, too.
 fn object_digests(
     config: &VersionedConfig,
     uses: &ConfigUses,

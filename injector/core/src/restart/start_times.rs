@@ -54,8 +54,8 @@ impl StartTimes {
         }
     }
 
-    /// Returns the state of what the pod read at its start of this config. `objects` are the kinds of objects that bring
-    /// the version.
+    /// Returns the state of what the pod read at its start of this config. `objects` are the kinds of objects that
+    /// bring the version.
     pub fn state_of(&self, pod: &PodState, config: &str, objects: &[PartKind]) -> StartState {
         let mut older = None;
         for (container, path) in pod.reads.fixed_reads(config, |kind| objects.contains(&kind)) {

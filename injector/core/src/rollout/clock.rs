@@ -62,8 +62,8 @@ impl Now<'_> {
         (left > 0).then_some(left)
     }
 
-    /// Returns when `time` comes by the steady clock, but at the latest `end_time`: the clock of the leader that stored the
-    /// time may have been ahead. Returns `None` if that time has come.
+    /// Returns when `time` comes by the steady clock, but at the latest `end_time`: the clock of the leader that stored
+    /// the time may have been ahead. Returns `None` if that time has come.
     pub(super) fn until_within(&self, time: Timestamp, end_time: SteadyTime) -> Option<SteadyTime> {
         self.until(time).map(|left| end_time.min(self.steady + left)).filter(|end_time| *end_time > self.steady)
     }

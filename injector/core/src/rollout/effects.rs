@@ -9,7 +9,7 @@ use crate::event_record::EventRecord;
 /// The outcome of a transition.
 pub type Transition = (Rollout, Effects);
 
-/// The effects that a transition asks for.
+/// The effects that a transition requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// The Event to write.

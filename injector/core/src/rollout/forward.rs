@@ -365,7 +365,7 @@ fn no_judge_wait(
     let scope = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
         "no pod of the {scope} is healthy, so none can show whether version {target} is good. {count} of {total} pods have it: the rollout \
-         goes on when one of them becomes and stays healthy. Or go back (kubectl nudge rollback), or assign the version to all pods \
+         continues when one of them becomes and stays healthy. Or go back (kubectl nudge rollback), or assign the version to all pods \
          (kubectl nudge use {target} --now --reason TEXT)"
     );
     Some(Effects::hold(Reason::NobodyToJudge, message))
@@ -439,7 +439,7 @@ fn bake(
     (Rollout::Forward(transfer.with_stage(Stage::Restarting, now)), Continuation::AtOnce.into())
 }
 
-/// Publishes the target if the spec asks for it, and waits for restarts of workloads that take the target by a restart.
+/// Publishes the target if the spec requests it, and waits for restarts of workloads that take the target by a restart.
 fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
     let now = observation.now;
     let failure = observation.publish_failure(&transfer.target);

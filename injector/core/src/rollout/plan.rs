@@ -1,5 +1,5 @@
-//! The course of a move, as far as it can be foreseen: the step of each pod, and how long each step takes at least. Pods
-//! come and go between steps, so the course can change.
+//! The course of a move, as far as it can be foreseen: the step of each pod, and how long each step takes at least.
+//! Pods come and go between steps, so the course can change.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub struct PlannedStep {
     pub name: Option<String>,
     /// The indexes of the pods that the step assigns the target.
     pub pods: Vec<usize>,
-    /// The number of parts that go out one after the other, because pods restart in place. 0 if the step changes nothing.
+    /// The number of parts that go out one after the other, because pods restart in place. 0 if the step changes
+    /// nothing.
     pub parts: u32,
     /// The number of healthy pods that have the target after the step. Without any, nobody can judge the target.
     pub healthy: usize,
@@ -116,8 +117,8 @@ impl Course<'_> {
         PlannedStep { number, name, pods, parts, healthy, watch, pause_seconds }
     }
 
-    /// Returns the thresholds after one more part of the step. Without a selector, a step goes on to its first healthy
-    /// pod.
+    /// Returns the thresholds after one more part of the step. Without a selector, a step continues to its first
+    /// healthy pod.
     fn next_part(&self, step: &Step) -> Thresholds {
         let next = self.thresholds.raise_in_part(self.pods, &step.pods, step.selector.as_ref());
         let healthy = || self.pods.iter().filter(|pod| pod.is_healthy(self.now));

@@ -27,7 +27,7 @@ pub enum Rollout {
         target: String,
     },
     /// The requested version failed. It is tried again when something else was requested meanwhile, or when somebody
-    /// asks for it again.
+    /// requests it again.
     Failed {
         /// The current version.
         base: Base,

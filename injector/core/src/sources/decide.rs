@@ -1,4 +1,4 @@
-//! The decision about a source: it waits, makes a version, asks for it, or reports why it can't.
+//! The decision about a source: it waits, makes a version, requests it, or reports why it can't.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
         return SourceOutcome::Blocked(failed_version(source, version));
     }
     if is_requested && is_sealed {
-        return SourceOutcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));
+        return SourceOutcome::Done(Reason::Activated.explained(format!("config {name} requests version {version}")));
     }
     if is_sealed && !is_automatic {
         let message = format!("version {version} is made; make it current with kubectl nudge use {name} {version}");

@@ -11,7 +11,7 @@ use super::Act;
 use super::test_scene::{Scene, running, sealed};
 
 #[test]
-fn content_becomes_a_version_that_is_asked_for() {
+fn content_becomes_a_version_that_is_requested() {
     let mut scene = Scene::new();
     scene.settle();
     assert_eq!(scene.source.status.as_ref().unwrap().conditions.len(), 0);
@@ -291,7 +291,7 @@ fn what_those_who_seal_refuse_is_not_made_again() {
 }
 
 #[test]
-fn by_hand_a_version_is_made_and_not_asked_for() {
+fn by_hand_a_version_is_made_and_not_requested() {
     let mut scene = Scene::new();
     scene.source.spec.activate = nudge_api::Activate::Manual;
     scene.changes("a");
@@ -383,7 +383,7 @@ proptest! {
 
     /// Whatever came before, the last content becomes current, unless it failed.
     #[test]
-    fn the_last_content_is_asked_for_in_the_end(contents in proptest::collection::vec((0_u8..6, 0_i64..30_000), 1..40)) {
+    fn the_last_content_is_requested_in_the_end(contents in proptest::collection::vec((0_u8..6, 0_i64..30_000), 1..40)) {
         let mut scene = Scene::new();
         for (content, gap) in &contents {
             scene.changes(&content.to_string());

@@ -31,7 +31,7 @@ fn from_fault(spec: &ConfigSourceSpec) -> Option<Explanation> {
     }
 }
 
-/// Returns the repository and the revision that a source asks for.
+/// Returns the repository and the revision that a source requests.
 pub fn git_target(from: &GitSource) -> Result<(GitUrl, Revision), Explanation> {
     let url = GitUrl::parse(&from.url).map_err(|error| invalid("spec.from.git.url", error))?;
     let revision = match &from.reference {
@@ -55,7 +55,7 @@ fn revision(GitReference { branch, tag, semver, commit }: &GitReference) -> Resu
     Ok(revision)
 }
 
-/// Returns the repository and the artifact that a source asks for.
+/// Returns the repository and the artifact that a source requests.
 pub fn oci_target(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
     let reference = Reference::parse(&from.url).map_err(|error| invalid("spec.from.oci.url", error))?;
     let pick = match (&from.tag, &from.semver, &from.digest) {

@@ -36,9 +36,9 @@ impl WriteBack {
         Self::pending(config).filter(|_| config.status.as_ref().is_some_and(|status| status.internal.readers.is_some()))
     }
 
-    /// Returns the text that gives way unless nobody reads the config's objects themselves: its version failed, or waits
-    /// for approvals, a window or the end of a hold. A text that failed gives way once: a user who writes it again has
-    /// the last word.
+    /// Returns the text that gives way unless nobody reads the config's objects themselves: its version failed, or
+    /// waits for approvals, a window or the end of a hold. A text that failed gives way once: a user who writes it
+    /// again has the last word.
     pub fn pending(config: &VersionedConfig) -> Option<Self> {
         let status = config.status.as_ref().filter(|_| config.spec.follows_text())?;
         let version = status.internal.text.as_ref().map(|text| &text.version)?;

@@ -88,8 +88,8 @@ pub fn take_inventory(
         by_version.into_iter().map(|(version, objects)| SealCandidate { version, objects }).collect();
     candidates.sort_by(|a, b| (a.created(), a.version).cmp(&(b.created(), b.version)));
     let current = status.current_version.as_deref();
-    let asked_for = wanted_version(named, current, &inventory.sealed).map(str::to_owned);
-    let is_needed = |version: &str| asked_for.as_deref() == Some(version) || status.is_in_use(version);
+    let requested_version = wanted_version(named, current, &inventory.sealed).map(str::to_owned);
+    let is_needed = |version: &str| requested_version.as_deref() == Some(version) || status.is_in_use(version);
     let mut occupancy = Occupancy::of(&inventory.sealed, is_needed);
     let (needed, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| is_needed(candidate.version));
     let sealing = Sealing { status, facts, named, judging, seals, now };

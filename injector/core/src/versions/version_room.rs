@@ -190,7 +190,7 @@ impl Occupancy {
         let (count, rule, only_unmarked) = if !all.and(place).and(Room::KEPT).is_within(Room::WHOLE) {
             let rule = format!(
                 "of the status, and a config holds at most {MAX_VERSIONS} with {MAX_BYTES} bytes; {} places are kept for versions that \
-                 are asked for or in use",
+                 are requested or in use",
                 Room::KEPT.versions
             );
             (all, rule, false)

@@ -121,7 +121,7 @@ fn refusals(found: &Inventory) -> BTreeMap<&str, &str> {
 }
 
 #[test]
-fn one_version_after_another_that_is_asked_for_finds_room() {
+fn one_version_after_another_that_is_requested_finds_room() {
     let mut cluster = Cluster::default();
     // About 3.7 KiB each.
     let large = (16, 60);
@@ -166,7 +166,7 @@ fn what_is_refused_for_lack_of_room_says_what_to_delete() {
         why,
         format!(
             "version 2026.11.46 has no room: there are 45 versions with {} bytes of the status, and a config holds at most 50 with \
-             24576 bytes; 5 places are kept for versions that are asked for or in use; delete some that are not needed, such as \
+             24576 bytes; 5 places are kept for versions that are requested or in use; delete some that are not needed, such as \
              2026.11.2",
             bytes.unwrap_or_default()
         )
@@ -207,7 +207,7 @@ fn unmarked_versions_give_way_first_and_then_the_oldest_and_no_more_than_needed(
 }
 
 #[test]
-fn one_that_gave_way_comes_back_with_its_content_where_it_is_asked_for() {
+fn one_that_gave_way_comes_back_with_its_content_where_it_is_requested() {
     let mut cluster = filled(MAX_FREE_VERSIONS, (1, 0), true);
     let unmarked = cluster.create((1, 0), false, false);
     cluster.named = Some("2026.11.1".to_owned());

@@ -1,4 +1,4 @@
-//! A GitHub App: a token of its installation, asked for once.
+//! A GitHub App: a token of its installation, requested once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ fn app(key: &[u8], port: u16) -> Result<Credential> {
 }
 
 #[tokio::test]
-async fn an_installation_has_a_token_which_is_asked_for_once() -> Result<()> {
+async fn an_installation_has_a_token_which_is_requested_once() -> Result<()> {
     let Some(web) = Web::start().await? else { return Ok(()) };
     Repository::new(web.root(), "shop")?;
     Repository::new(web.root(), "two")?;

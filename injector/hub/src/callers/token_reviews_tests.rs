@@ -209,7 +209,7 @@ async fn a_review_that_nobody_waits_for_is_dropped_and_one_that_somebody_waits_f
     assert_eq!((stub.at_once.load(Ordering::SeqCst), reviews.outcomes.lock().running.len()), (0, 0));
     let asked = stub.asked.load(Ordering::SeqCst);
     tokio::time::advance(Duration::from_mins(1)).await;
-    assert_eq!(stub.asked.load(Ordering::SeqCst), asked, "none goes on in the background");
+    assert_eq!(stub.asked.load(Ordering::SeqCst), asked, "none continues in the background");
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,8 +51,8 @@ fn shows_failures(shown: &Report, condition: &Report) -> bool {
     })
 }
 
-/// Turns the report that the agent made at `report_second` into the condition of its pod; `None` if the agent knows more than this
-/// replica.
+/// Turns the report that the agent made at `report_second` into the condition of its pod; `None` if the agent knows
+/// more than this replica.
 pub(super) fn judge(
     pod: &PodState,
     views: &[ConfigView],

@@ -77,8 +77,8 @@ pub(super) struct WriteOrder {
 }
 
 impl WriteOrder {
-    /// Makes the pod due at `due_time`, unless it is due earlier. After a failed attempt, a pod is due only after its delay,
-    /// whatever is added. Only the first failure of an agent does not wait for the end of a refusal.
+    /// Makes the pod due at `due_time`, unless it is due earlier. After a failed attempt, a pod is due only after its
+    /// delay, whatever is added. Only the first failure of an agent does not wait for the end of a refusal.
     pub(super) fn add(&mut self, write: PendingWrite, due_time: Instant) {
         let (due_time, write) = match self.remove(&write.pod) {
             None => (due_time, write),

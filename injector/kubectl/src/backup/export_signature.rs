@@ -23,7 +23,7 @@ pub(crate) fn signature_path(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// Signs the file, and writes the signature next to it. ssh-keygen may ask for a passphrase, on the terminal.
+/// Signs the file, and writes the signature next to it. ssh-keygen may request a passphrase, on the terminal.
 pub(crate) fn sign(file: &Path, key: &Path) -> Result<(), Failure> {
     let context = format!("signing the export with {}", key.display());
     let mut command = Command::new(PROGRAM);

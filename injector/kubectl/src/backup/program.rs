@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub(crate) fn run(command: &mut Command, input: &[u8], context: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failure = |error: &std::io::Error| Failure::new(format!("{context}: {error}"));
     let program = command.get_program().to_string_lossy().into_owned();
-    // The program may ask for the passphrase of a key, on the terminal.
+    // The program may request the passphrase of a key, on the terminal.
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| match error.kind() {
         ErrorKind::NotFound => missing_program(context, &program),

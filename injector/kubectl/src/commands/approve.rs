@@ -23,7 +23,7 @@ use crate::version::stored::sealed;
   kubectl nudge approve game 1.0.2 --undo
 
 The command makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. The approval counts for this content \
-of the version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets authors approve). --digest names the content that you have read: if the version has another digest, the command approves nothing. Without a terminal, you must give --digest. If you have denied the version before, the command withdraws the denial. If your approval has run out, or your groups have changed since then, run the command again: what counts is the right of the groups that you had.")]
+of the version only, while you have that right, and not if you have created a part of the version or requested it (unless the config lets authors approve). --digest names the content that you have read: if the version has another digest, the command approves nothing. Without a terminal, you must give --digest. If you have denied the version before, the command withdraws the denial. If your approval has run out, or your groups have changed since then, run the command again: what counts is the right of the groups that you had.")]
 pub(crate) struct Approve {
     #[command(flatten)]
     pub(crate) decide: Decide,
@@ -38,7 +38,7 @@ pub(crate) struct Approve {
   kubectl nudge deny game 1.0.2 --undo
 
 The command makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. A version that one user denies does \
-not go on, however many approve it; what was assigned stays. If you have approved the version before, the command withdraws the approval.")]
+not continue, however many approve it; what was assigned stays. If you have approved the version before, the command withdraws the approval.")]
 pub(crate) struct Deny {
     #[command(flatten)]
     pub(crate) decide: Decide,

@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Deny(approve::Deny),
     /// List the versions of a config
     Versions(versions::Versions),
-    /// List the last releases of a config: which version, who asked for it, and how the release ended
+    /// List the last releases of a config: which version, who requested it, and how the release ended
     History(history::History),
     /// Compare two versions key by key
     Diff(diff::Diff),
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Status(status::Status),
     /// Print the current version
     Current(current::Current),
-    /// Let no version of a config begin or go on for a while
+    /// Let no version of a config begin or continue for a while
     Hold(hold::Hold),
     /// End the hold of a config
     Unhold(hold::Unhold),

@@ -107,7 +107,7 @@ const BINDINGS: [(&str, &str); 6] = [
     ("nudge-restart", CONTROL),
 ];
 
-/// Returns the bindings that the flags ask for.
+/// Returns the bindings that the flags request.
 fn bindings(command: &Enable) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (secrets, publish, restart) = (command.secrets, command.publish_secrets, !command.no_restart);
     BINDINGS.into_iter().filter(move |(role, _)| match *role {
@@ -208,7 +208,7 @@ async fn check_exists(session: &Session, namespace: &str) -> Result<(), Failure>
     }
 }
 
-/// Returns the labels that the flags ask for. A label that another run has set stays.
+/// Returns the labels that the flags request. A label that another run has set stays.
 fn labels_of(command: &Enable) -> Value {
     let baseline = match command.baseline {
         Some(BaselineScope::Mounted) => "mounted",

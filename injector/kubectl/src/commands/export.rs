@@ -127,7 +127,7 @@ async fn export_text(
         hidden.add("the content key", &document)?;
         content_key = Some(Keys::of_root(&key).content);
     } else {
-        left_out.push("the content key: it was not asked for (--content-key)".to_owned());
+        left_out.push("the content key: it was not requested (--content-key)".to_owned());
     }
     if with_secrets {
         add_secrets(session, selected, content_key.as_ref(), &mut hidden).await?;

@@ -101,7 +101,7 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
     }
 }
 
-/// Reads the content of a version. A user who does not ask for the values of Secrets need not be allowed to read them.
+/// Reads the content of a version. A user who does not request the values of Secrets need not be allowed to read them.
 async fn parts(
     session: &Session,
     version: &VersionStatus,

@@ -17,8 +17,8 @@ use crate::session::Session;
   kubectl nudge plan game 1.0.2
   kubectl nudge plan game -f game.yaml
 
-Without a version, the plan is about the one that the config asks for: that of spec.version, or of the text that it follows. With -f it is \
-about what applying the file would ask for: the VersionedConfig of the config's name, the text of its ConfigMap or Secret, or the objects of a \
+Without a version, the plan is about the one that the config requests: that of spec.version, or of the text that it follows. With -f it is \
+about what applying the file would request: the VersionedConfig of the config's name, the text of its ConfigMap or Secret, or the objects of a \
 new version. An object of the file stands for the whole object. No value is printed.
 
 The plan has the pods of each step, what happens to their containers, how long the move takes, and what will hold it: missing approvals \
@@ -27,7 +27,7 @@ come and go. What you may not read is named below NOT KNOWN. Nothing is changed.
 pub(crate) struct PlanVersion {
     /// The config
     pub(crate) config: ConfigName,
-    /// The version, which must be complete; by default the one that the config asks for
+    /// The version, which must be complete; by default the one that the config requests
     pub(crate) version: Option<VersionName>,
     /// A file with a VersionedConfig, ConfigMap or Secret of the config; - is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "version")]

@@ -49,7 +49,7 @@ fn attempt(config: &VersionedConfig) -> Result<Attempt<'_>, Failure> {
             Ok(Attempt::Unsettled(version))
         }
         _ => Err(Failure::new(format!(
-            "config {}: the version that is asked for has not failed, so there is nothing to try again",
+            "config {}: the requested version has not failed, so there is nothing to try again",
             config.metadata.name.as_deref().unwrap_or_default()
         ))),
     }

@@ -75,7 +75,7 @@ fn parse_change(text: &str) -> Result<(String, KeyEdit), String> {
     Ok((key.to_owned(), edit))
 }
 
-/// Returns the edits that the command asks for.
+/// Returns the edits that the command requests.
 fn edits(command: &Set) -> Result<Edits, String> {
     let mut edits = Edits::new();
     let mut add = |kind, (key, edit): (String, KeyEdit)| {

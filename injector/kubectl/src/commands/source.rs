@@ -31,7 +31,7 @@ pub(crate) enum SourceCommand {
     Sync(Named),
     /// Stop a source; its versions stay
     Suspend(Named),
-    /// Let a source go on, and give it back spec.version of its config
+    /// Let a source continue, and give it back spec.version of its config
     Resume(Named),
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn probe(feed: &Feed, session: &Session, scope: &PageScope) {
         if !feed.has_windows() {
             continue;
         }
-        let context = "asking for configs";
+        let context = "requesting configs";
         let fault = match timeout(PROBE_TIMEOUT, probe_list(&api)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(Failure::of(context, &error).message),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_about_the_version_that_is_asked_for() {
+    fn decisions_are_about_the_version_that_is_requested() {
         let part =
             json!({"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": format!("sha256:{}", "0".repeat(64))});
         let versions = json!([{"version": "2", "state": "Target", "keys": 1, "bytes": 1, "parts": [part]}]);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((&shown["version"], &shown["required"]), (&json!("2"), &json!(2)));
         assert_eq!(shown["digest"], digest["sha256:".len()..][..32]);
         assert_eq!(approval(&config(&json!({"version": "2"}), &status), &approvals), None);
-        // A policy of the cluster asks for it.
+        // A policy of the cluster requires it.
         status["conditions"] = json!([ready("AwaitingApproval", "x")]);
         assert_eq!(approval(&config(&json!({"version": "2"}), &status), &approvals).unwrap().required, None);
     }

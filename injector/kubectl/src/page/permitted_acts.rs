@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_activates_needs_the_rights_that_admission_asks_for() {
+    fn who_activates_needs_the_rights_that_admission_requests() {
         let rights = |objects: serde_json::Value| {
             let config: VersionedConfig = serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},

@@ -39,8 +39,8 @@ pub(super) enum MissingRight {
 }
 
 impl ClusterFacts {
-    /// Reads the facts. `is_asked_for` says whether the user does not have to ask for the version any more.
-    pub(super) async fn read(session: &Session, config: &VersionedConfig, is_asked_for: bool) -> Result<Self, Failure> {
+    /// Reads the facts. `is_requested` says whether the user does not have to request the version any more.
+    pub(super) async fn read(session: &Session, config: &VersionedConfig, is_requested: bool) -> Result<Self, Failure> {
         let mut unread = Vec::new();
         let mut optional = Optional { unread: &mut unread };
         let pods = session.api::<Pod>().list(&ListParams::default().labels(labels::AGENT)).await;
@@ -57,7 +57,7 @@ impl ClusterFacts {
         let policies = optional.read("policies of the cluster", policies(session).await)?;
         let policies = Policies::Known(policies.into_iter().flatten().map(Into::into).collect());
         let mut missing_rights = rights_of_nudge(session, config, &mut unread).await;
-        if !is_asked_for {
+        if !is_requested {
             missing_rights.extend(rights_of_user(session, config).await?);
         }
         Ok(Self { pods, workloads, policies, configs: configs.unwrap_or_default(), missing_rights, unread })
@@ -108,7 +108,7 @@ async fn rights_of_nudge(session: &Session, config: &VersionedConfig, unread: &m
             Some(true) => {}
             Some(false) => missing.push(MissingRight::OfNudge(kind)),
             None => {
-                unread.push("the rights of Nudge in this namespace: you may not ask for them".to_owned());
+                unread.push("the rights of Nudge in this namespace: you may not request them".to_owned());
                 return missing;
             }
         }
@@ -116,7 +116,7 @@ async fn rights_of_nudge(session: &Session, config: &VersionedConfig, unread: &m
     missing
 }
 
-/// Returns the rights that the user lacks to ask for the version.
+/// Returns the rights that the user lacks to request the version.
 async fn rights_of_user(session: &Session, config: &VersionedConfig) -> Result<Vec<MissingRight>, Failure> {
     let update = |resource| Right { verb: "update", group: "", resource };
     let mut rights = Vec::new();

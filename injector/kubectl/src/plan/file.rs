@@ -1,4 +1,5 @@
-//! What a file of `kubectl nudge plan -f` would change of a config: its spec, the text of its objects, or a new version.
+//! What a file of `kubectl nudge plan -f` would change of a config: its spec, the text of its objects, or a new
+//! version.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ use crate::attention::AttendedKind;
 /// The reason of a right that the user lacks.
 const FORBIDDEN: &str = "Forbidden";
 
-/// A reason why a version will not begin or go on.
+/// A reason why a version will not begin or continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Hold {
@@ -109,7 +109,7 @@ impl MissingRight {
             Self::OfUser(right) => Some(Hold {
                 reason: FORBIDDEN,
                 message: format!(
-                    "you may not {} {} {name}, which asks for the version; ask the namespace's admin for that right",
+                    "you may not {} {} {name}, which requests the version; ask the namespace's admin for that right",
                     right.verb, right.resource
                 ),
                 until_time: None,
@@ -135,15 +135,15 @@ fn other_config(config: &VersionedConfig, facts: &ClusterFacts, pods: &[&PodStat
     Some(Reason::WaitingFor.explained(format!("config {other}, which shares pods with this one, is being moved")))
 }
 
-/// Returns what Nudge says that holds the version now, if the config asks for it already.
+/// Returns what Nudge says that holds the version now, if the config requests it already.
 fn present_hold(planned: &PlannedVersion) -> Option<Hold> {
     let config = &planned.config;
     let status = config.status.as_ref()?;
-    let is_asked_for = planned.version.is_some() && planned.asked_for == planned.version;
+    let is_requested = planned.version.is_some() && planned.requested_version == planned.version;
     let is_fresh = status.observed_generation == config.metadata.generation;
     let find = |kind, value: &str| {
         find_condition(&status.conditions, kind)
-            .filter(|condition| condition.status == value && is_asked_for && is_fresh)
+            .filter(|condition| condition.status == value && is_requested && is_fresh)
     };
     let condition = find(ConditionType::Stalled, "True").or_else(|| find(ConditionType::Ready, "False"))?;
     let reason = Reason::named(&condition.reason);

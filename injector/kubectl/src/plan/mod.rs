@@ -18,9 +18,9 @@ use crate::session::Session;
 
 /// Plans a version of the config of this name.
 pub(crate) async fn plan(session: &Session, name: &str, request: Request) -> Result<Plan, Failure> {
-    let is_asked_for = matches!(request, Request::Requested);
+    let is_requested = matches!(request, Request::Requested);
     let mut planned = Box::pin(PlannedVersion::read(session, name, request)).await?;
-    let facts = Box::pin(cluster_facts::ClusterFacts::read(session, &planned.config, is_asked_for)).await?;
+    let facts = Box::pin(cluster_facts::ClusterFacts::read(session, &planned.config, is_requested)).await?;
     let status = planned.config.status.clone().unwrap_or_default();
     let current = status.current_version.as_deref().and_then(|current| status.version(current));
     let before = match current {

@@ -1,4 +1,4 @@
-//! The version that is planned: one that is named or asked for, or one of a file. Its config is as it would be then.
+//! The version that is planned: one that is named or requested, or one of a file. Its config is as it would be then.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::version::stored::{contents, sealed};
 
 /// The version that a plan is about.
 pub(crate) enum Request {
-    /// The version that the config asks for.
+    /// The version that the config requests.
     Requested,
-    /// This version, as `kubectl nudge use` asks for it.
+    /// This version, as `kubectl nudge use` requests it.
     Named(String),
-    /// What a file asks for.
+    /// What a file requests.
     File(Box<ConfigChange>),
 }
 
@@ -27,10 +27,10 @@ pub(super) type ContentsByKind = BTreeMap<PartKind, Contents>;
 
 /// The version that is planned.
 pub(super) struct PlannedVersion {
-    /// The config as it would be: with the spec that asks for the version.
+    /// The config as it would be: with the spec that requests the version.
     pub(super) config: VersionedConfig,
-    /// The version that the stored config asks for, if the plan leaves its spec as it is.
-    pub(super) asked_for: Option<String>,
+    /// The version that the stored config requests, if the plan leaves its spec as it is.
+    pub(super) requested_version: Option<String>,
     /// The name of the version; absent for a version that Nudge would make.
     pub(super) version: Option<String>,
     /// The contents, if the user may read them.
@@ -48,22 +48,25 @@ impl PlannedVersion {
             Request::Named(version) => {
                 let mut config = session.config(name).await?;
                 let version = sealed(&config, &version)?.version.clone();
-                let asked_for = config.requested_version().map(str::to_owned);
+                let requested_version = config.requested_version().map(str::to_owned);
                 config.spec.version = Some(version.clone());
                 config.spec.rollout.overridden = None;
-                Ok(Self { asked_for, ..Box::pin(Self::of_version(session, config, version)).await? })
+                Ok(Self { requested_version, ..Box::pin(Self::of_version(session, config, version)).await? })
             }
             Request::Requested => {
                 let config = session.config(name).await?;
-                let asked_for = config.requested_version().map(str::to_owned);
-                Ok(Self { asked_for, ..Box::pin(Self::of_request(session, config, ContentsByKind::new())).await? })
+                let requested_version = config.requested_version().map(str::to_owned);
+                Ok(Self {
+                    requested_version,
+                    ..Box::pin(Self::of_request(session, config, ContentsByKind::new())).await?
+                })
             }
             Request::File(change) => Box::pin(Self::of_file(session, name, *change)).await,
         }
     }
 
     fn of(config: VersionedConfig) -> Self {
-        Self { config, asked_for: None, version: None, contents: None, faults: Vec::new(), unread: Vec::new() }
+        Self { config, requested_version: None, version: None, contents: None, faults: Vec::new(), unread: Vec::new() }
     }
 
     /// Returns the sealed version of this name, or why it is not sealed.
@@ -85,7 +88,7 @@ impl PlannedVersion {
         Ok(planned)
     }
 
-    /// Returns the version that the config asks for. `text` replaces the text of its objects.
+    /// Returns the version that the config requests. `text` replaces the text of its objects.
     async fn of_request(session: &Session, config: VersionedConfig, text: ContentsByKind) -> Result<Self, Failure> {
         if config.spec.follows_text() {
             return Box::pin(Self::of_text(session, config, text)).await;

@@ -1,5 +1,5 @@
-//! The plan of a version: the pods of each step, what happens to their containers, how long it takes, what holds it, and
-//! what nobody would see.
+//! The plan of a version: the pods of each step, what happens to their containers, how long it takes, what holds it,
+//! and what nobody would see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

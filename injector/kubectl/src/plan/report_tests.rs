@@ -61,7 +61,7 @@ fn subject(spec: &Value, pods: &[Value]) -> Subject {
     }));
     let planned = PlannedVersion {
         config: config.unwrap(),
-        asked_for: Some("2".to_owned()),
+        requested_version: Some("2".to_owned()),
         version: Some("2".to_owned()),
         contents: Some(contents("5")),
         faults: Vec::new(),

@@ -74,8 +74,8 @@ fn known_version(name: &str, config: &VersionedConfig, content: Content) -> Opti
     digests.find_version(status, &seals).map(str::to_owned)
 }
 
-/// Returns the sealed version with exactly these contents, by kind. `None` if there is none, or if it has a Secret and is
-/// neither current, nor previous, nor asked for.
+/// Returns the sealed version with exactly these contents, by kind. `None` if there is none, or if it has a Secret and
+/// is neither current, nor previous, nor requested.
 pub(crate) async fn find_version(
     session: &Session,
     config: &VersionedConfig,

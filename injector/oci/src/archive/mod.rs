@@ -39,7 +39,7 @@ pub enum ArchiveError {
     Malformed,
     /// Data follows the end of the archive.
     #[error(
-        "a layer of the artifact goes on after the end of its archive, and what is there would be missing; push it as one archive"
+        "a layer of the artifact continues after the end of its archive, and what is there would be missing; push it as one archive"
     )]
     Trailing,
     /// Decompression needs too much memory.

@@ -71,7 +71,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Asks for a version of a config.
+    /// Requests a version of a config.
     pub(super) async fn push(&self, config: usize, version: u32) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": {"version": version.to_string()}}));
         let configs = self.fleet.space(config).api::<VersionedConfig>();

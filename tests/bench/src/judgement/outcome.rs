@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
     pub(crate) duration: Millis,
     /// How long pods were not Ready that could have been.
     pub(crate) unwell: Millis,
-    /// What was said, and when; where somebody asks for it.
+    /// What was said, and when; where somebody requests it.
     pub(crate) diary: Option<Vec<String>>,
 }
 

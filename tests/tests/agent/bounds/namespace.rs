@@ -34,7 +34,7 @@ impl Namespace {
         Ok(entered.recv()?.map(|thread| Self { jobs, thread }))
     }
 
-    /// Begins to do something there; what is asked for next comes after it.
+    /// Begins to do something there; what is requested next comes after it.
     pub(crate) fn begin(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         self.jobs.send(Box::new(job)).map_err(|_| anyhow!("the namespace's thread has ended"))
     }

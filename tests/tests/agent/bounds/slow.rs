@@ -72,7 +72,7 @@ async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_oth
     Ok(())
 }
 
-/// Returns clients that ask for the dictionary and take nothing of the reply; each has begun to come.
+/// Returns clients that request the dictionary and take nothing of the reply; each has begun to come.
 async fn start_greedy_clients(access: &Access, clients: usize) -> Result<Vec<Raw>> {
     let trust = tls::trusting(&access.authority)?;
     let mut collected = Vec::new();

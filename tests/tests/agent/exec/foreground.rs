@@ -51,7 +51,7 @@ async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
 
     terminal.type_keys("fg\n")?;
     for pid in [app, job] {
-        eventually(WAIT_TIMEOUT, "it goes on", async || (procfs::state(pid) != Some('T')).then_some(())).await?;
+        eventually(WAIT_TIMEOUT, "it continues", async || (procfs::state(pid) != Some('T')).then_some(())).await?;
     }
     dir.switch("shop", "1.0.1")?;
     terminal.wait_for_text(1, &format!("{app} SIGUSR1")).await?;

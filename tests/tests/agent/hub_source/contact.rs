@@ -75,7 +75,7 @@ async fn a_pod_that_is_not_allowed_says_so_and_asks_seldom() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_busy_hub_is_given_the_time_that_it_asks_for_and_a_new_connection() -> Result<()> {
+async fn a_busy_hub_is_given_the_time_that_it_requests_and_a_new_connection() -> Result<()> {
     let hub = FakeHub::start()?;
     hub.say(|say| say.next = [Answer::Status(503, Some(1)), Answer::Status(429, Some(1))].into());
     let mut pod = Pod::new(&hub)?;

@@ -50,10 +50,10 @@ async fn only_the_application_is_notified(agent: &mut AgentUnderTest) -> Result<
 
 #[tokio::test]
 async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() -> Result<()> {
-    let script = format!("{APP} --catch SIGUSR1; echo the shell goes on");
+    let script = format!("{APP} --catch SIGUSR1; echo the shell continues");
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     only_the_application_is_notified(&mut agent).await?;
-    assert!(!agent.agent.output().contains("the shell goes on"));
+    assert!(!agent.agent.output().contains("the shell continues"));
     Ok(())
 }
 

@@ -363,7 +363,7 @@ fn never_ends(history: &History) -> Option<History> {
     let story = Story::of(history);
     configs(history).into_iter().find_map(|config| {
         let states = states(history, config);
-        // A good version that has just been asked for: nothing is heard of it any more.
+        // A good version that has just been requested: nothing is heard of it any more.
         let (last, ..) = states.iter().find(|(.., stored)| {
             let wanted = stored.and_then(|stored| {
                 let wanted = stored.wanted.as_deref()?;

@@ -81,7 +81,7 @@ fn check_holds(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)],
 fn too_soon(config: &str, what: &str, from: Time, until: Time, least: Time) -> Option<(Time, String)> {
     let elapsed = until.saturating_sub(from);
     (elapsed + RECORD_ERROR_MILLIS < least)
-        .then(|| (until, format!("{config}: {what} came after {elapsed} ms, and {least} are asked for")))
+        .then(|| (until, format!("{config}: {what} came after {elapsed} ms, and at least {least} are required")))
 }
 
 /// Checks what became of every version that was requested.
@@ -100,7 +100,7 @@ fn check_outcomes(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>
         let over = all.get(until).map_or(story.end, |(at, _)| *at);
         let Some(&bad) = story.bad.get(&(config, version)) else { continue };
         let uid = all[from].1.map_or("", |stored| &stored.uid);
-        // Nobody has seen that another one was asked for meanwhile: it has failed, and is not tried again.
+        // Nobody has seen that another one was requested meanwhile: it has failed, and is not tried again.
         let failed = |status: &VersionedConfigStatus| {
             let failure = status.rollout.failure.as_ref();
             status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version == version)
@@ -145,7 +145,7 @@ fn check_outcomes(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>
                     }
                     continue;
                 }
-                Some((deadline, format!("{config} {version}, asked for at {began}, neither failed nor became current")))
+                Some((deadline, format!("{config} {version}, requested at {began}, neither failed nor became current")))
             }
         };
         report.outcome(property, wrong);

@@ -30,7 +30,7 @@ impl HistoryBuilder {
         self.note(0, Occurrence::VersionCreated { config: "shop".to_owned(), version: version.to_owned(), bad });
     }
 
-    /// `wanted` is asked for, and the config is like this.
+    /// `wanted` is requested, and the config is like this.
     fn state(&mut self, at: Time, wanted: &str, change: impl FnOnce(&mut VersionedConfigStatus)) {
         self.revision += 1;
         let internal = InternalStatus { revision: self.revision, ..InternalStatus::default() };
@@ -234,7 +234,7 @@ fn read_of(at: Time, pod: &str, how: How, values: Values) -> Event {
 
 #[test]
 fn two_changes_together_may_be_read_at_both_signals() {
-    // 3 was asked for at 50 s and left at 54 s: both are over when the signals are dealt with.
+    // 3 was requested at 50 s and left at 54 s: both are over when the signals are dealt with.
     let again = read_of(57_000, "web-1", How::Notified, values("2", false));
     assert_eq!(violations_with(vec![again.clone()]), []);
     // But not much later.

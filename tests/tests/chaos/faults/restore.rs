@@ -37,7 +37,7 @@ impl Fault for Restore {
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            // A version that was asked for, and is neither in the backup nor asked for again, would be waited for in
+            // A version that was requested, and is neither in the backup nor requested again, would be waited for in
             // vain.
             fleet.wait_for_users().await?;
             fleet.cluster.back_up_etcd().await?;

@@ -64,7 +64,7 @@ async fn version(space: &TestNamespace, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a version and asks for it.
+/// Makes a version and requests it.
 async fn create_and_request(space: &TestNamespace, name: &str) -> Result<()> {
     version(space, name).await?;
     let patch = json!({"spec": {"version": name}});
@@ -158,7 +158,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     let first = digest(&space, "web").await?.context("web was not restarted")?;
     ensure!(digest(&space, "api").await?.as_ref() == Some(&first), "the same content is the same template");
     wait_until_available(&space, &["api", "web"]).await?;
-    // One after the other: the second was asked for after the first was there.
+    // One after the other: the second was requested after the first was there.
     let ask = async |name: &str| -> Result<String> {
         let object = space.api::<Deployment>().get(name).await?;
         Ok(object.annotations().get("nudge.dev/restarted").cloned().unwrap_or_default())

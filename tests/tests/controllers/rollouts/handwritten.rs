@@ -121,7 +121,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     let space = &rollout.space;
     space.service_account(STRANGER).await?;
     rollout.set(json!({"allowedServiceAccounts": ["app"]})).await?;
-    // A config of the same name as one that the stranger asks for, in another namespace.
+    // A config of the same name as one that the stranger requests, in another namespace.
     let foreign = installation.enabled("foreign").await?;
     let labels = json!({"nudge.dev/config": "theirs", "nudge.dev/version": "1"});
     let part =

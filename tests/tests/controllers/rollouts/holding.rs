@@ -79,7 +79,7 @@ async fn a_bad_version_goes_back_while_its_config_is_on_hold() -> Result<()> {
     rollout.all_end_with("1").await?;
     rollout.make_ready(&sick.name, true).await?;
 
-    // The end of the hold asks for nothing.
+    // The end of the hold requests nothing.
     let generation = rollout.set(json!({"rollout": {"hold": null}})).await?;
     let read = |status: &VersionedConfigStatus| status.observed_generation == Some(generation);
     let after = rollout.wait_for_status("the spec is seen", read).await?;

@@ -188,7 +188,7 @@ impl RolloutUnderTest {
         Ok(())
     }
 
-    /// Asks for a version, which is made if it is not there.
+    /// Requests a version, which is made if it is not there.
     pub(super) async fn request_version(&self, version: &str) -> Result<i64> {
         self.make_version(version).await?;
         self.set(json!({"version": version})).await

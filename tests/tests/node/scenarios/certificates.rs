@@ -107,7 +107,7 @@ read()
 server.serve_forever()
 "#;
 
-/// Opens connections, two at the same time to each server, and asks for a page over each. Says which certificate it
+/// Opens connections, two at the same time to each server, and requests a page over each. Says which certificate it
 /// sees, and counts.
 const CLIENT: &str = r#"
 import hashlib, os, socket, ssl, threading, time

@@ -29,7 +29,7 @@ use crate::suite::Suite;
 const TITLE: &str = "From git or OpenBao to the handler in a pod, everything of the source at its default";
 /// The address of this machine, as pods reach it.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 251, 0, 1);
-/// How often the source is asked for by hand.
+/// How often the source is requested by hand.
 const SYNCS: usize = 3;
 
 /// Says what it has when its handler is entered.

@@ -1,5 +1,5 @@
 //! Two configs with guards and everything else at its default, each with four pods of the shell example. One needs an
-//! approval, by another user than those who made the version and asked for it; the other has windows, in a namespace
+//! approval, by another user than those who made the version and requested it; the other has windows, in a namespace
 //! that a RolloutPolicy holds. Until the guards let them, no pod has the version; then it is moved to all of them. Who
 //! activates can't take the guards away; while the control plane is away, that is tried by the scenario
 //! [`away`](super::away). Beside that, a third config is judged by numbers ([`judged`]).
@@ -95,7 +95,7 @@ async fn person<'a>(shop: &Shop<'a>, name: &str, rights: &[Right]) -> Result<Per
     Person::new(&shop.home, name, rights).await
 }
 
-/// Neither who made the version nor who asked for it approves it, nor does somebody without the verb. Returns the flag
+/// Neither who made the version nor who requested it approves it, nor does somebody without the verb. Returns the flag
 /// that says what was read.
 async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'_>; 3]) -> Result<String> {
     shop.guard(&json!({"approval": {"required": 1}}))?;
@@ -111,7 +111,7 @@ async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'
     author.nudge(&approve)?;
     requester.nudge(&approve)?;
     let description = format!(
-        "; so far: {} has created a part of it, or set its source; {} has asked for it",
+        "; so far: {} has created a part of it, or set its source; {} has requested it",
         author.user, requester.user
     );
     shop.wait_until_waiting(Reason::AwaitingApproval, &description).await?;

@@ -207,7 +207,7 @@ async fn assert_same_pods(home: &ScenarioNamespace<'_>, app: &str, before: &[Pod
     Ok(())
 }
 
-/// A pod is refused with the way out, where the server can't.
+/// A pod is refused with the remedy, where the server can't.
 fn assert_refused(home: &ScenarioNamespace<'_>, template: &Value) -> Result<()> {
     let mut pod = template.clone();
     (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));

@@ -1,4 +1,4 @@
-//! The way out of a crash loop: a version is current and every pod crashes with it at its start. `kubectl nudge
+//! The end of a crash loop: a version is current and every pod crashes with it at its start. `kubectl nudge
 //! rollback` assigns the version before to all of them in one write, healthy or not.
 
 use std::time::Duration;

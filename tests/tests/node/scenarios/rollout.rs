@@ -25,7 +25,7 @@ const STEP: usize = 2;
 /// Seconds for which pods are watched at least before others are notified.
 const WATCHED: i64 = 2;
 
-/// Serves its files, and says when it is notified. The probe asks for one that the bad version does not have.
+/// Serves its files, and says when it is notified. The probe requests one that the bad version does not have.
 pub(super) const APP: &str = r#"
 import functools, http.server, signal
 
@@ -68,7 +68,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Asks for what a bad version does not have, which is answered at once; a machine that is busy is no bad version.
+/// Requests what a bad version does not have, which is answered at once; a machine that is busy is no bad version.
 pub(super) fn probe() -> Value {
     json!({"httpGet": {"path": "/healthy", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 4})
 }

@@ -1,6 +1,6 @@
-//! Containers with an agent that take a version only by a restart: one reads variables, one a file by `subPath`, and one
-//! what an init container has rendered. No version is current while a process has what was before, which the memory of
-//! the processes shows. One container is left alone, and keeps what it has.
+//! Containers with an agent that take a version only by a restart: one reads variables, one a file by `subPath`, and
+//! one what an init container has rendered. No version is current while a process has what was before, which the memory
+//! of the processes shows. One container is left alone, and keeps what it has.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;

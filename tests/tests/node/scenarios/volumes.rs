@@ -113,7 +113,8 @@ async fn files(home: &ScenarioNamespace<'_>, pod: &Pod, index: usize) -> Result<
         .collect()
 }
 
-/// Compares the agent's files with the kubelet's. Returns how many files are read in both pods, and in the agent's alone.
+/// Compares the agent's files with the kubelet's. Returns how many files are read in both pods, and in the agent's
+/// alone.
 fn compare(ours: &BTreeMap<String, Seen>, theirs: &BTreeMap<String, Seen>) -> Result<(usize, usize)> {
     let (mut same, mut more) = (0, 0);
     for (path, kubelet) in theirs {

@@ -10,7 +10,7 @@ use nudge_tests::cluster::installation::deploy;
 use nudge_tests::{Finished, tools};
 use serde_json::{Value, json};
 
-/// The oldest kubectl that README asks for: with an older one `-k` does not know all that is used.
+/// The oldest kubectl that README requires: with an older one `-k` does not know all that is used.
 const OLDEST_KUBECTL: u64 = 27;
 
 /// Returns the objects of a text, in its order.

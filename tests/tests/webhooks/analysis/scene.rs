@@ -86,7 +86,7 @@ impl Scene {
         create_part::<ConfigMap>(&self.space, object).await.map(drop)
     }
 
-    /// Asks for a version, which is made.
+    /// Requests a version, which is made.
     pub(crate) async fn request_version(&self, version: &str) -> Result<()> {
         self.make(version).await?;
         self.set(&json!({"version": version})).await

@@ -41,7 +41,7 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
         "{message}"
     );
 
-    // Without the right, in the name of another, of other content, by an author, and by who asked for it.
+    // Without the right, in the name of another, of other content, by an author, and by who requested it.
     assert_refused(
         eve.decide(shop.decision("2", "Approve").await?).await,
         "user \"eve\" may not approve or deny versions",
@@ -62,7 +62,7 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     shop.wait_for_approval_message("; so far: alice has created a part of it").await?;
     shop.approval_says(&own_approval, "IsAuthor").await?;
     shop.decide(&dora, "2", "Approve").await?;
-    shop.wait_for_approval_message("dora has asked for it").await?;
+    shop.wait_for_approval_message("dora has requested it").await?;
     allow(&shop.space, "eve", user("eve")).await?;
     let approves = async || shop.decide(&eve, "2", "Approve").await.ok();
     nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", approves).await?;

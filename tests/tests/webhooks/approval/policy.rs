@@ -1,4 +1,4 @@
-//! A policy of the cluster that asks for approval, above the config's own rule and without one.
+//! A policy of the cluster that requires approval, above the config's own rule and without one.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -42,7 +42,7 @@ impl Policies {
     }
 }
 
-/// Asks for version 2. The policies, the labels of namespaces and configs are observed apart, so the config is on hold
+/// Requests version 2. The policies, the labels of namespaces and configs are observed apart, so the config is on hold
 /// for a moment.
 async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
     user.change(json!({"version": "2", "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
@@ -57,7 +57,7 @@ async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
+async fn a_policy_requests_approval_and_no_config_weakens_that() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, Value::Null).await?;
     let [alice, bob, carol] = [
@@ -72,7 +72,7 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     let policies = Policies::new(installation, &shop).await?;
     let policy = policies.make("prod", json!({"required": 2})).await?;
     asks_on_hold(&shop, &alice).await?;
-    let asks = format!("has 0 of 2 approvals that RolloutPolicy {policy} asks for");
+    let asks = format!("has 0 of 2 approvals that RolloutPolicy {policy} requires");
     shop.wait_for_approval_message(&asks).await?;
 
     // The config's own rule is added to it, also where authors may approve by it.
@@ -82,7 +82,7 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     ensure!(message.contains(&asks), "{message}");
     shop.decide(&bob, "2", "Approve").await?;
     let message = shop.wait_for_approval_message("; so far: bob approves it; ").await?;
-    ensure!(message.contains(&format!("has 1 of 2 approvals that RolloutPolicy {policy} asks for; ")), "{message}");
+    ensure!(message.contains(&format!("has 1 of 2 approvals that RolloutPolicy {policy} requires; ")), "{message}");
     let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
     ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
     shop.decide(&carol, "2", "Approve").await?;
@@ -110,7 +110,7 @@ async fn without_the_policy_a_config_without_a_rule_goes_on() -> Result<()> {
     let policies = Policies::new(installation, &shop).await?;
     let policy = policies.make("prod", json!({})).await?;
     asks_on_hold(&shop, &alice).await?;
-    shop.wait_for_approval_message(&format!("has 0 of 1 approval that RolloutPolicy {policy} asks for")).await?;
+    shop.wait_for_approval_message(&format!("has 0 of 1 approval that RolloutPolicy {policy} requires")).await?;
     policies.remove(&policy).await?;
     shop.wait_until_current("2").await?;
     Ok(())

@@ -15,8 +15,8 @@ use crate::config_sources::scene::{
     condition, config_until, create_quick_source, enabled, is, until, wait_until_current,
 };
 
-async fn asked_for(space: &TestNamespace) -> Result<String> {
-    space.api::<VersionedConfig>().get("shop").await?.spec.version.context("nothing is asked for")
+async fn requested_version(space: &TestNamespace) -> Result<String> {
+    space.api::<VersionedConfig>().get("shop").await?.spec.version.context("nothing is requested")
 }
 
 /// Waits until the pod is moved to another version than this one, and returns that.
@@ -55,7 +55,7 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     });
     let waiting = waiting.await?;
     ensure!(is("Progressing")(&waiting) && waiting.version.as_ref() == Some(&bad), "{waiting:?}");
-    ensure!(asked_for(&space).await? == bad, "the rollout is interrupted");
+    ensure!(requested_version(&space).await? == bad, "the rollout is interrupted");
 
     // It fails, and the newest comes next. That fails, too.
     pod.report_version(&uid, &bad, Some("Failed")).await?;
@@ -78,10 +78,10 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     // What failed comes again.
     content.change("bad").await?;
     let again = until(&space, "shop", "it is refused", |status| status.observed_version.as_ref() == Some(&bad)).await?;
-    ensure!(is("Failed")(&again) && asked_for(&space).await? == next, "{again:?}");
+    ensure!(is("Failed")(&again) && requested_version(&space).await? == next, "{again:?}");
     // And what was good. It is there still.
     content.change("good").await?;
-    config_until(&space, "shop", "it is asked for", |config, status| {
+    config_until(&space, "shop", "it is requested", |config, status| {
         config.spec.version.as_ref() == Some(&good) && status.current_version.as_ref() == Some(&good)
     })
     .await?;

@@ -89,11 +89,11 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     spec(json!({"url": server.url("token/shop"), "ca": null})).await?;
     fails("another authority", "FetchFailed", "the authority of its certificate is not trusted").await?;
     spec(json!({"ca": server.ca(), "secretRef": null})).await?;
-    fails("nobody", "FetchFailed", "refuses the credential, or asks for one").await?;
+    fails("nobody", "FetchFailed", "refuses the credential, or requires one").await?;
     credentials(&space, "expired", &ip, &token("tok-expired-hunter2")).await?;
     credentials(&space, "elsewhere", "git.example.com", &token(TOKEN)).await?;
     for (secret, reason, says) in [
-        ("expired", "FetchFailed", "refuses the credential, or asks for one"),
+        ("expired", "FetchFailed", "refuses the credential, or requires one"),
         ("elsewhere", "SourceRefused", "Secret elsewhere is not for"),
         ("nothing", "NotAllowed", "Nudge may not read Secret nothing; allow it: kubectl create role"),
     ] {

@@ -39,7 +39,7 @@ async fn a_published_secret_follows_vault_where_the_account_may_update_it() -> R
     ensure!(error.contains("this needs the right to update Secret tls"), "{error}");
 
     create_quick_source(&space, "tls", &from).await?;
-    let refused = until(&space, "tls", "it may not be asked for", is("NotAllowed")).await?;
+    let refused = until(&space, "tls", "it may not be requested", is("NotAllowed")).await?;
     let message = condition(&refused, "Ready").2;
     ensure!(message.contains("needs the right to update Secret tls"), "{message}");
     ensure!(

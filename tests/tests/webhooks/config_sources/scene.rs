@@ -135,7 +135,7 @@ pub(crate) async fn config_until(
 /// Waits until the version of the source's newest content is current, and returns its name.
 pub(crate) async fn wait_until_current(space: &TestNamespace, source: &str, before: Option<&str>) -> Result<String> {
     let done = |status: &ConfigSourceStatus| is("Activated")(status) && status.version.as_deref() != before;
-    let status = until(space, source, "the version is asked for", done).await?;
+    let status = until(space, source, "the version is requested", done).await?;
     let version = status.version.context("no version")?;
     let config = space.api::<ConfigSource>().get(source).await?.config().to_owned();
     let current =

@@ -118,7 +118,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     let created_parts = parts(&version).await?;
     ensure!(created_parts.len() == 2, "{created_parts:?}");
     // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is
-    // asked for.
+    // requested.
     let fourth = becomes("hunter4").await?.version.context("nothing is made")?;
     eventually(WAIT_TIMEOUT, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(()))
         .await?;

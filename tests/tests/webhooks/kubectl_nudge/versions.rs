@@ -209,7 +209,7 @@ async fn a_dry_run_changes_nothing_and_prints_manifests() -> Result<()> {
 }
 
 #[tokio::test]
-async fn secrets_have_the_type_that_is_asked_for() -> Result<()> {
+async fn secrets_have_the_type_that_is_requested() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("typed").await?;
     let content = ["--secret-from-literal=tls.crt=c", "--secret-from-literal=tls.key=k"];

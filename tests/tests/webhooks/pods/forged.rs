@@ -221,7 +221,7 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
     for _ in 0..11 {
         try_join_all((0..50).map(|_| dry(&space, &pod))).await?;
     }
-    // Other ones over each connection: one flood asks for more than the rate allows at once, also on a slow machine.
+    // Other ones over each connection: one flood requests more than the rate allows at once, also on a slow machine.
     let names = |at: usize| (0..MAX_REFERENCES).map(|number| format!("absent-{at}-{number}")).collect::<Vec<String>>();
     let absent: Vec<Vec<String>> = (0..MAX_CONCURRENT_REQUESTS).map(names).collect();
     let absent: Vec<Vec<&str>> = absent.iter().map(|names| names.iter().map(String::as_str).collect()).collect();

@@ -117,7 +117,7 @@ pub(crate) async fn events(space: &TestNamespace, reason: &str) -> Result<Vec<(S
         .collect())
 }
 
-/// Returns how many reviews of pods the replica was asked for.
+/// Returns how many reviews of pods the replica was requested.
 pub(crate) async fn reviews(replica: &Replica) -> Result<f64> {
     replica.metric_where("nudge_admission_reviews_total", "path=\"/mutate/pods\"").await
 }

@@ -59,7 +59,7 @@ async fn pods_without_an_agent_are_counted_and_reported_once() -> Result<()> {
     assert!(reported[0].1.contains("delete the pod") && reported[0].1.contains(&space.name), "{reported:?}");
     looked_twice(&replica).await?;
     assert_eq!(events(&space, "AgentMissing").await?.len(), 2);
-    assert_eq!(names(&space).await?.len(), 4, "nothing is evicted unless it is asked for");
+    assert_eq!(names(&space).await?.len(), 4, "nothing is evicted unless it is requested");
     Ok(())
 }
 

@@ -53,7 +53,7 @@ async fn an_api_server_that_is_silent_or_away_is_said() -> Result<()> {
     tab.wait_for_text("#summary", "1 of 1 configs").await?;
     assert_fresh(&tab).await?;
     wire.hold();
-    assert_outdated(&tab, "asking for configs: the API server does not answer").await?;
+    assert_outdated(&tab, "requesting configs: the API server does not answer").await?;
     take_pictures(&tab, "outdated").await?;
     wire.release();
     assert_fresh(&tab).await?;
@@ -83,7 +83,7 @@ async fn credentials_that_end_are_said() -> Result<()> {
     // The watch that is there continues, as far as the API server is concerned.
     let accounts = space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
     accounts.delete("reader", &DeleteParams::default()).await?;
-    assert_outdated(&tab, "asking for configs: Unauthorized; log in again").await?;
+    assert_outdated(&tab, "requesting configs: Unauthorized; log in again").await?;
     // The token of the user stands nowhere in the page.
     let whole_page = "document.documentElement.outerHTML + JSON.stringify(sessionStorage) + document.title + location";
     ensure!(!tab.value::<String>(whole_page).await?.contains(&token));
@@ -152,7 +152,7 @@ async fn windows_share_one_watch_of_each_kind() -> Result<()> {
     // One list says whether they may be listed, and each watch begins with another.
     let lists = ask.iter().filter(|one| *one == r#""list" "pods""#).count();
     ensure!(lists == 2, "{ask:?}");
-    // What shows a config asks for no content: neither of its ConfigMaps nor of its Secrets.
+    // What shows a config requests no content: neither of its ConfigMaps nor of its Secrets.
     ensure!(!ask.iter().any(|one| one.starts_with(r#""get""#)), "{ask:?}");
     drop(open);
     page.process.signal(Signal::SIGINT).context("the command has ended before")

@@ -25,7 +25,7 @@ const NARROW: (u32, u32) = (360, 740);
 const LOOKS: [(&str, (u32, u32), &str); 3] =
     [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")];
 /// Why one of them waits.
-const DENIED: &str = "joe@example.com denies version 13 (the limit of the second feed is too low for the evening); it may go on when \
+const DENIED: &str = "joe@example.com denies version 13 (the limit of the second feed is too low for the evening); it may continue when \
     joe@example.com withdraws that (kubectl nudge deny news 13 --undo)";
 /// The last one leaves its tab without a session.
 const VIEWS: [&str; 12] = [
@@ -154,7 +154,7 @@ async fn scene(installation: &Installation<'_>) -> Result<TestNamespace> {
         "conditions": [
             condition("Ready", false, "Progressing", "version 1.5.0 is assigned to 9 of 36 pods; 1 of them became unready, which alone is no proof", 70),
             condition("Reconciling", true, "Progressing", "step 2 of 4 is watched", 30),
-            condition("Stalled", false, "Progressing", "the rollout goes on", 70),
+            condition("Stalled", false, "Progressing", "the rollout continues", 70),
             condition("Published", true, "Published", "ConfigMap shop holds version 1.4.2", 80_000),
             condition("WeakEvidence", true, "WeakEvidence", "pod batch-02 has no readiness or liveness probe", 70),
         ],
@@ -247,7 +247,7 @@ async fn create_gated_configs(space: &TestNamespace) -> Result<()> {
     let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let opens = ago(-50_000);
     let message = format!(
-        "version 2.3.0 of config orders waits: no version goes on outside of the windows of spec.rollout; the next window opens at {} {} UTC",
+        "version 2.3.0 of config orders waits: no version continues outside of the windows of spec.rollout; the next window opens at {} {} UTC",
         &opens[..10],
         &opens[11..16]
     );
@@ -398,7 +398,7 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
                 }
                 "window" => {
                     show_config(&tab, &space, "orders").await?;
-                    tab.wait_for_text("#opens", "May go on in 13 h at ").await?;
+                    tab.wait_for_text("#opens", "May continue in 13 h at ").await?;
                     tab.until("document.querySelector('[data-act=use-now]')").await?;
                 }
                 "analysis" => {

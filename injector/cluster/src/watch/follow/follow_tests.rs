@@ -272,7 +272,7 @@ async fn refused_for_an_hour(code: u16) -> (usize, Duration, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_right_is_missing_it_is_asked_for_every_ten_minutes() {
+async fn where_a_right_is_missing_it_is_requested_every_ten_minutes() {
     let (asked, longest, took) = refused_for_an_hour(403).await;
     assert!((8..=40).contains(&asked), "{asked}");
     let most = Duration::from_mins(10);

@@ -13,7 +13,8 @@ use crate::injection::user_pod::is_our_volume;
 /// The annotation of Velero: names of volumes, with commas between them.
 const EXCLUDED_VOLUMES: &str = "backup.velero.io/backup-volumes-excludes";
 
-/// Adds the agent's volumes to those that the pod's author excludes, and removes volumes that an earlier injection added.
+/// Adds the agent's volumes to those that the pod's author excludes, and removes volumes that an earlier injection
+/// added.
 pub(super) fn write(builder: &mut PatchBuilder, volumes: &[Value]) -> Result<(), PatchError> {
     let present = builder.object()["metadata"]["annotations"][EXCLUDED_VOLUMES].as_str().unwrap_or_default();
     let is_ours = |name: &str| is_our_volume(&serde_json::json!({"name": name}));

@@ -62,7 +62,7 @@ impl ContainerPatch {
         for key in keys.iter().map(VariableName::as_str) {
             if sets(key) {
                 return Err(InjectionRefusal::Pod(format!(
-                    "container {0} sets variable {1} itself, and annotation {2}.{0} asks for it too; remove one of the two",
+                    "container {0} sets variable {1} itself, and annotation {2}.{0} requests it too; remove one of the two",
                     shorten(member.name()),
                     shorten(key),
                     annotations::VARIABLES

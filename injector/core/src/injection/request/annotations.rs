@@ -14,13 +14,14 @@ pub const WEBHOOK: &str = "nudge.dev/webhook";
 /// The annotation for the URL that answers whether a container takes a version. Its name ends with a dot and the
 /// container's name.
 pub const CHECK: &str = "nudge.dev/check";
-/// The annotation for what a container must show after its notification, which ends with a dot and the container's name.
+/// The annotation for what a container must show after its notification, which ends with a dot and the container's
+/// name.
 pub const VERIFY: &str = "nudge.dev/verify";
 /// The annotation for the keys that become a container's variables, separated by commas, which ends with a dot and the
 /// container's name.
 pub const VARIABLES: &str = "nudge.dev/env";
-/// The annotation for the patterns of the keys that a container reads, separated by commas, which ends with a dot and the
-/// container's name. The container is notified only if such a key changes.
+/// The annotation for the patterns of the keys that a container reads, separated by commas, which ends with a dot and
+/// the container's name. The container is notified only if such a key changes.
 pub const KEYS: &str = "nudge.dev/keys";
 /// The annotation for the addresses outside of the pod that webhooks, checks and pages of `verify` may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";

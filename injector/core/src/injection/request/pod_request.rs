@@ -64,8 +64,8 @@ impl PodRequest {
         }
     }
 
-    /// Returns a config for each Secret that the containers reference, if its name can be a config's: only configs with the
-    /// Secret of their name count.
+    /// Returns a config for each Secret that the containers reference, if its name can be a config's: only configs with
+    /// the Secret of their name count.
     pub fn configs_of_secrets(&self) -> Vec<ConfigName> {
         self.secrets.iter().filter_map(|name| ConfigName::new(name).ok()).collect()
     }
@@ -105,7 +105,7 @@ impl PodRequest {
         Some(if is_implied { format!("{}.{name}", names::VARIABLES) } else { format!("{}.{name}{way}", names::NOTIFY) })
     }
 
-    /// Returns the annotations that ask for signals and webhooks, or say when these are sent.
+    /// Returns the annotations that request signals and webhooks, or say when these are sent.
     fn notifications(&self) -> Vec<String> {
         let is_notified = |notify: &Notify| !matches!(notify, Notify::None | Notify::InPlace);
         let of_pod = self.notify.filter(is_notified).map(|_| names::NOTIFY.to_owned());
@@ -119,7 +119,7 @@ impl PodRequest {
         of_pod.into_iter().chain(of_containers).chain(webhooks).chain(keys).collect()
     }
 
-    /// Applies the restart that one container asks for to all containers of the pod: none of them is notified.
+    /// Applies the restart that one container requests to all containers of the pod: none of them is notified.
     fn decide_for_pod(&mut self) -> Result<(), InjectionRefusal> {
         let rollout = self.rollout.as_ref().map(|annotation| format!("{annotation}: {ROLLOUT}"));
         let (deciding_annotation, restarted, way) = match (rollout, self.in_place_annotation()) {
@@ -268,7 +268,7 @@ impl AnnotationReader<'_> {
             (names::VERIFY, request.verify.len(), MAX_VERIFIED, "verifications"),
         ] {
             if count > max {
-                let message = format!("annotations {base}.… ask for {count} {items}, and a pod can have at most {max}");
+                let message = format!("annotations {base}.… request {count} {items}, and a pod can have at most {max}");
                 return Err(InjectionRefusal::Pod(message));
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn parse_way(text: &str) -> Result<UpdateWay, String> {
 }
 
 /// Returns whether pods with this metadata take another version only by a rolling update of the workload: one container
-/// that asks for this decides for its whole pod.
+/// that requests this decides for its whole pod.
 pub fn is_updated_by_rollout(meta: &ObjectMeta) -> bool {
     let is_notify = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
     meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && is_notify(name))
@@ -48,7 +48,8 @@ pub fn stated_way(meta: &ObjectMeta, container: &str) -> Option<UpdateWay> {
     of_container(NOTIFY).or_else(|| annotations.get(NOTIFY)).and_then(|text| parse_way(text).ok())
 }
 
-/// Returns the keys that a container is notified of, as the annotations of its pod say; `None` if it is notified of all.
+/// Returns the keys that a container is notified of, as the annotations of its pod say; `None` if it is notified of
+/// all.
 pub fn stated_keys(meta: &ObjectMeta, container: &str) -> Option<Vec<KeyPattern>> {
     annotation_values::key_patterns(meta.annotations.as_ref()?.get(&format!("{KEYS}.{container}"))?).ok()
 }

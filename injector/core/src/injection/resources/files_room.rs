@@ -14,7 +14,7 @@ pub(in crate::injection) const MIN_FILES_ROOM: Quantity = Quantity::mebi(16);
 /// The maximum growth factor of later versions.
 const GROWTH_FACTOR: u64 = 2;
 
-/// Returns the room for the files of these configs, in whole mebibytes; `None` if the pod asks for no files.
+/// Returns the room for the files of these configs, in whole mebibytes; `None` if the pod requests no files.
 pub(in crate::injection) fn files_room(
     request: &PodRequest,
     configs: &[ConfigName],

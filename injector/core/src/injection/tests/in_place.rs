@@ -102,7 +102,7 @@ fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_restart_that_one_container_asks_for_is_for_its_pod() {
+fn a_restart_that_one_container_requests_is_for_its_pod() {
     let two = json!({"containers": [{"name": "app"}, {"name": "web"}]});
     let hook = "http://localhost:1/";
     let (one, both) = ("app=in-place", "app=in-place,web=in-place");
@@ -160,5 +160,5 @@ fn a_restart_excludes_what_it_would_make_pointless() {
     }
     let many = |from: usize, to: usize| (from..to).map(|n| format!("V{n}")).collect::<Vec<_>>().join(",");
     let said = refusal(&json!({"env.app": many(0, 200), "env.web": many(0, 57)}), &two);
-    assert!(said.contains("ask for 257 variables from configs, and a pod can have at most 256"), "{said}");
+    assert!(said.contains("request 257 variables from configs, and a pod can have at most 256"), "{said}");
 }

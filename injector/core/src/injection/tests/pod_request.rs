@@ -191,7 +191,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
 }
 
 #[test]
-fn a_rolling_update_that_one_container_asks_for_is_for_its_pod() {
+fn a_rolling_update_that_one_container_requests_is_for_its_pod() {
     let spec = json!({"containers": [{"name": "app"}, {"name": "web"}]});
     for (annotations, says) in [
         (
@@ -316,10 +316,10 @@ fn bounds_are_kept_at_admission() {
         )
     };
     injected(&patterns(64));
-    assert!(refused(&patterns(65)).contains("ask for 65 patterns of keys, and a pod can have at most 64"));
+    assert!(refused(&patterns(65)).contains("request 65 patterns of keys, and a pod can have at most 64"));
     for (base, what) in [("webhook", "webhooks"), ("check", "checks")] {
         injected(&urls(base, 16));
-        assert!(refused(&urls(base, 17)).contains(&format!("ask for 17 {what}, and a pod can have at most 16")));
+        assert!(refused(&urls(base, 17)).contains(&format!("request 17 {what}, and a pod can have at most 16")));
     }
     let maps = |count: usize| {
         let from: Vec<Value> =

@@ -129,8 +129,8 @@ impl ContainerReads {
         path.is_fixed() && !(self.is_in_place() && path.is_kept())
     }
 
-    /// Returns how the container takes a version; `None` if it does not get the config. `owns` says whether an object of
-    /// this kind belongs to the config.
+    /// Returns how the container takes a version; `None` if it does not get the config. `owns` says whether an object
+    /// of this kind belongs to the config.
     fn uptake(&self, owns: impl Fn(PartKind) -> bool) -> Option<Uptake> {
         let mut paths = self.owned_paths(owns);
         if !self.has_endpoint && paths.clone().next().is_none() {

@@ -40,7 +40,7 @@ fn unheard(away: HubAway) -> Scene {
     scene.rollout.rest("2");
     assert_eq!(scene.rollout.assigned("2"), 1);
     scene.rollout.hub_away = Some(away);
-    // Nobody asks for a look meanwhile.
+    // Nobody requests a look meanwhile.
     for _ in 0..20 {
         scene.rollout.later(100);
         assert_eq!(reason(&scene.rollout.rest("2")), Some(Reason::HubAway));

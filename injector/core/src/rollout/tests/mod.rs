@@ -134,7 +134,7 @@ impl TestRollout {
         }
     }
 
-    /// Somebody asks for another attempt.
+    /// Somebody requests another attempt.
     pub(super) fn retry(&mut self) {
         let at = Timestamp::from_millisecond(self.millis).unwrap();
         self.requesters.retry = Some(Requester::new("joe", at));

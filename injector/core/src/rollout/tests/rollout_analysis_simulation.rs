@@ -3,7 +3,7 @@
 //! --lib measured_simulation -- --nocapture`.
 //!
 //! Requests come at a fixed rate, and which of them fail is chance (a Poisson distribution of the failures of a
-//! minute). The clock goes from one thing that happens to the next: a look that the rollout asks for, a pod that has
+//! minute). The clock goes from one thing that happens to the next: a look that the rollout requests, a pod that has
 //! taken the version, an answer.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -36,7 +36,7 @@ pub(super) fn each(mut run: impl FnMut(Nature)) {
 pub(super) struct Scene {
     pub(super) rollout: TestRollout,
     pub(super) nature: Nature,
-    /// The version that is requested.
+    /// The requested version.
     pub(super) requested: &'static str,
     /// The seconds since the rollout began.
     pub(super) seconds: i64,

@@ -614,7 +614,7 @@ fn the_page_has_the_numbers_of_the_rule() {
 }
 
 #[test]
-fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_on_hold() {
+fn a_version_is_assigned_to_all_pods_at_once_where_that_is_requested_even_on_hold() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.pods.iter_mut().for_each(Subject::fall);
     rollout.withheld = Some(on_hold());

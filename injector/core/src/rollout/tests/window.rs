@@ -60,7 +60,7 @@ fn a_window_that_closes_in_the_middle_stops_it_and_the_hour_that_comes_again_goe
     assert!(message.ends_with("2026-10-25 02:20 Europe/Berlin (00:20 UTC)"), "{message}");
     until(&mut scene, "2026-10-25T00:21:00Z");
     assert!(scene.exposed > 0, "it began with the window");
-    // Somebody asks for it a minute before the end: most steps are left.
+    // Somebody requests it a minute before the end: most steps are left.
     let mut scene = sunday("02:20", "02:30", "2026-10-25T00:29:00Z");
     until(&mut scene, "2026-10-25T00:30:00Z");
     let assigned = scene.rollout.assigned("2");
@@ -71,7 +71,7 @@ fn a_window_that_closes_in_the_middle_stops_it_and_the_hour_that_comes_again_goe
     assert!(message.ends_with("2026-10-25 02:20 Europe/Berlin (01:20 UTC)"), "{message}");
     while !scene.is_current() {
         second(&mut scene);
-        assert!(scene.rollout.millis <= millis("2026-10-25T01:20:00Z") + USUAL * 1000, "it went on");
+        assert!(scene.rollout.millis <= millis("2026-10-25T01:20:00Z") + USUAL * 1000, "it continued");
     }
 }
 

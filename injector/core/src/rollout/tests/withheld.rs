@@ -7,7 +7,7 @@ use super::{TestRollout, failure, reason};
 use crate::rollout::Withheld;
 
 fn withheld(reason: Reason) -> Withheld {
-    Withheld { why: reason.explained("it may not go on"), until: None, ends: None, unsaid: false }
+    Withheld { why: reason.explained("it may not continue"), until: None, ends: None, unsaid: false }
 }
 
 #[test]

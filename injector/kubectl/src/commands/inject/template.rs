@@ -1,4 +1,4 @@
-//! The change of a template of pods: the label and the annotation that ask for the agent.
+//! The change of a template of pods: the label and the annotation that request the agent.
 
 use nudge_core::injection::annotations::{INJECT, NOTIFY};
 use serde_json::{Value, json};

@@ -43,7 +43,8 @@ fn plural(kind: WorkloadKind) -> String {
     format!("{}s", kind.to_string().to_lowercase())
 }
 
-/// Returns the API of the workload's kind. Objects stay JSON, so that fields of an API newer than this release are kept.
+/// Returns the API of the workload's kind. Objects stay JSON, so that fields of an API newer than this release are
+/// kept.
 fn api(session: &Session, kind: WorkloadKind) -> Api<DynamicObject> {
     let version_kind = GroupVersionKind::gvk("apps", "v1", &kind.to_string());
     let resource = ApiResource::from_gvk_with_plural(&version_kind, &plural(kind));

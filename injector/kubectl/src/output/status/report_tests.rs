@@ -39,7 +39,7 @@ fn config(status: &serde_json::Value) -> VersionedConfig {
 }
 
 #[test]
-fn a_source_says_why_its_newest_content_is_not_asked_for() {
+fn a_source_says_why_its_newest_content_is_not_requested() {
     let report_of = |status: &str, reason: &str| {
         let ready = json!({
             "type": "Ready", "status": status, "reason": reason, "message": "app.json must be JSON",
@@ -59,7 +59,7 @@ fn a_source_says_why_its_newest_content_is_not_asked_for() {
 }
 
 #[test]
-fn the_digest_that_an_approval_is_about_is_that_of_the_version_that_is_asked_for() {
+fn the_digest_that_an_approval_is_about_is_that_of_the_version_that_is_requested() {
     let version = |name: &str, digest: &str| {
         let part = json!({"kind": "ConfigMap", "name": "shop", "uid": "u", "digest": digest});
         json!({"version": name, "state": "Available", "keys": 1, "bytes": 1, "parts": [part]})

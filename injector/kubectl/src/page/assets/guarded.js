@@ -10,7 +10,7 @@ function decision({ approver, decision: is, reason, at }) {
     at ? soft(age(Date.parse(at) / 1000, ", ")) : "", `: ${reason}`);
 }
 
-// Who has approved and denied the version that is asked for, and how many must. What is missing, the condition Ready says.
+// Who has approved and denied the requested version, and how many must. What is missing, the condition Ready says.
 export function approvals({ approval: it, current }) {
   if (!it) return [];
   const waits = it.version !== current;
@@ -20,9 +20,9 @@ export function approvals({ approval: it, current }) {
   return [element("p", {}, `${needs}${nobody} ${digest}`), element("ul", { class: "why" }, it.given.map(decision))];
 }
 
-// When versions may go on again, where that is what they wait for.
+// When versions may continue again, where that is what they wait for.
 export const opens = ({ opens: at }) => at === undefined ? [] : element("p", { class: "notice is-moving" },
-  element("strong", { class: "moving" }, `${SHAPES.moving} `, ahead(at, "May go on in ", "", "May go on now")), ` at ${moment(at)}`);
+  element("strong", { class: "moving" }, `${SHAPES.moving} `, ahead(at, "May continue in ", "", "May continue now")), ` at ${moment(at)}`);
 
 // What follows from the numbers of an analysis.
 const VERDICTS = { Clear: ["●", "none"], Pending: ["▶", "moving"], Inconclusive: ["▲", "look"], Bad: ["■", "act"] };

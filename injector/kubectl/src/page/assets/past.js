@@ -34,7 +34,7 @@ function release(one) {
     cell("Verdict", verdict(one)));
 }
 
-// What was asked for, by whom, and what became of it; the newest first.
+// What was requested, by whom, and what became of it; the newest first.
 export function releases({ releases: all }) {
   if (!all.length) return element("p", {}, "There is no release yet.");
   return table(["Version", "Outcome", "Requested by", "Began", "Took", "Verdict"], all.map(release));

@@ -2,7 +2,7 @@ import { ask } from "./api.js";
 import { address, element, link, swap } from "./dom.js";
 import { age, bytes, many } from "./format.js";
 
-// The most that are shown before somebody asks for all.
+// The most that are shown before somebody requests all.
 const FEW = 8;
 const MARKS = {
   Current: ["●", "none"], Target: ["▶", "moving"], Available: ["○", ""], Incomplete: ["▲", "look"],
@@ -18,7 +18,7 @@ function merged(shown, creations) {
   return [...shown.versions, ...incomplete].reverse();
 }
 
-// Who asked for it, and when, as far as that is known.
+// Who requested it, and when, as far as that is known.
 function request({ requestedBy, requestTime }) {
   if (requestTime) return age(requestTime, `; requested by ${requestedBy ?? "<unknown>"} `);
   return requestedBy ? `; requested by ${requestedBy}` : "";
@@ -30,7 +30,7 @@ function facts(version, creation, previous) {
   const made = () => [size ? "; " : "", `made by ${creation.by ?? "an unknown program"}`, creation.at ? age(creation.at, ", ") : ""];
   return [
     element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`),
-      previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
+      previous ? " (the way back)" : "", version.consent ? ", needs somebody to request it" : ""),
     element("div", { class: "soft" }, size, creation ? made() : "", version.sealTime ? age(version.sealTime, "; sealed ") : "", request(version)),
     creation?.from ? element("div", { class: "soft" }, creation.from) : "",
     version.message ? element("div", {}, version.message) : "",
@@ -62,7 +62,7 @@ export function versions(into, of, doing) {
     const before = all[at + 1], differs = before && !unusable(before) && !unusable(version);
     const diff = () => link(toDiff(of, before.version, version.version), `What changed since ${before.version}`,
       { "data-key": `diff-${version.version}` });
-    // What is asked for already can only be had faster.
+    // What is requested already can only be had faster.
     const asked = version.state === "Target" && version.version === shown.desired;
     const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version, asked ? ["use"] : []);
     return element("li", { "data-version": version.version },
