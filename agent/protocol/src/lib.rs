@@ -11,34 +11,25 @@
 //! ```
 
 pub mod backoff;
-pub mod block;
 pub mod bounded_text;
 pub mod env;
-pub mod error;
 pub mod error_chain;
-pub mod expectation;
 pub mod headers;
 pub mod hex;
-pub mod hub;
-mod hub_ids;
 mod key_pattern;
 pub mod labels;
 pub mod limits;
 pub mod mutex;
 pub mod named_enum;
 pub mod names;
-pub mod notification;
-pub mod notify;
-pub mod pod;
 pub mod reserved;
 pub mod settings;
-pub mod status;
-pub mod volumes;
-pub mod webhook_url;
-pub mod webhooks;
+pub mod wire;
 
-pub use error::{ErrorBody, HubErrorCode};
-pub use hub_ids::{BlockDigest, ConfigUid};
 pub use key_pattern::matches_pattern;
 pub use names::{ConfigName, ContainerName, Key, KeyPattern, NameError, VariableName, VersionName};
-pub use notify::{Ack, Notify, NotifySignal, UnknownSetting};
+pub use settings::notify::{Ack, Notify, NotifySignal, UnknownSetting};
+pub use settings::{expectation, notify, pod, volumes, webhook_url};
+pub use wire::error::{ErrorBody, HubErrorCode};
+pub use wire::hub_ids::{BlockDigest, ConfigUid};
+pub use wire::{block, error, hub, notification, status, webhooks};

@@ -9,9 +9,9 @@ mod fixtures;
 mod lookups;
 mod metrics;
 mod needed_right;
-mod outline;
 mod patch;
 pub mod review;
+mod review_outline;
 mod server;
 mod system_users;
 mod tenants;
@@ -27,8 +27,8 @@ pub use lookups::{
     PodLookupState, PodLookups, Right,
 };
 pub use metrics::AdmissionMetrics;
-pub use outline::Outline;
 pub use review::{ReviewError, ReviewRequest};
+pub use review_outline::Outline;
 pub use server::{AdmissionServer, AdmissionSettings, ClientAuthority, ClientAuthorityError, StartError};
 pub use system_users::empties_namespace;
 pub use verdict::{AdmissionVerdict, Denial, DenialReason, UndecidedDeletions};

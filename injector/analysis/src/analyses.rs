@@ -1,74 +1,42 @@
-//! The analyses of all configs that are being moved. Each config has a task.
+//! The parts that all tasks share.
 
-use std::sync::Arc;
+use kube::Client;
+use nudge_cluster::guarded_reader::GuardedReader;
+use nudge_cluster::turns::Turns;
+use nudge_outbound::{Authorities, system_authorities};
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use kube::runtime::utils::StreamBackoff;
-use kube::runtime::watcher::{Config, DefaultBackoff, Event, watcher};
-use kube::{Api, ResourceExt as _};
-use nudge_api::RolloutAnalysis;
-use nudge_cluster::object_supervisor::Supervisor;
-use nudge_protocol::error_chain::chain;
+/// The maximum number of pairs of queries at the same time.
+const MAX_QUERIES: usize = 32;
+/// The maximum number of pairs of queries of one namespace at the same time.
+const MAX_NAMESPACE_QUERIES: usize = 4;
+/// The maximum number of rehearsal queries at the same time. They do not take turns of rollouts.
+const MAX_REHEARSALS: usize = 4;
+/// The maximum number of rehearsal queries of one namespace at the same time.
+const MAX_NAMESPACE_REHEARSALS: usize = 1;
 
-use crate::config_task::ConfigTask;
-use crate::shared::Analyses;
-
-/// The number of objects in one page of a list.
-const PAGE_SIZE: u32 = 200;
-
-/// The number of failures in a row that is reported.
-const REPORTED_FAILURES: u32 = 3;
-
-/// Requests the numbers of all configs until dropped. Only one process may do this at a time. It need not know which
-/// namespaces are enabled, because the controller wants numbers only from enabled namespaces.
-pub async fn run(analyses: Arc<Analyses>) {
-    let api = Api::<RolloutAnalysis>::all(analyses.client.clone());
-    let events = watcher(api, Config::default().page_size(PAGE_SIZE).timeout(analyses.watch_seconds));
-    // The beginning of a list, which may fail, must not reset the backoff.
-    let events = events.try_filter(|event| std::future::ready(!matches!(event, Event::Init)));
-    let mut events = StreamBackoff::new(events, DefaultBackoff::default()).boxed();
-    let (mut supervisor, mut failures) = (Supervisor::new("analysis "), 0_u32);
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            never = supervisor.reap() => match never {},
-        };
-        match event {
-            None => return,
-            Some(Ok(event)) => {
-                failures = 0;
-                if let Some(object) = supervisor.observe(event, key) {
-                    put_object(&analyses, object, &mut supervisor);
-                }
-            }
-            Some(Err(error)) => {
-                supervisor.note_interruption();
-                failures = failures.saturating_add(1);
-                if failures == REPORTED_FAILURES {
-                    tracing::warn!(error = chain(&error), "rollout analyses can't be read; retrying");
-                }
-            }
-        }
-    }
+/// The parts that all tasks share.
+pub struct Analyses {
+    /// The client of the API server.
+    pub(crate) client: Client,
+    /// The service account of this process, in the form that kubectl accepts.
+    pub(crate) account: String,
+    /// The length of one watch, in seconds.
+    pub(crate) watch_seconds: u32,
+    /// The reader of the addresses that no query may be sent to.
+    pub(crate) guarded: GuardedReader,
+    /// The turns of queries.
+    pub(crate) turns: Turns,
+    /// The turns of rehearsal queries.
+    pub(crate) rehearsals: Turns,
+    /// The authorities that this image trusts.
+    pub(crate) roots: Authorities,
 }
 
-fn key(object: &RolloutAnalysis) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn put_object(
-    analyses: &Arc<Analyses>,
-    object: RolloutAnalysis,
-    supervisor: &mut Supervisor<Option<String>, Arc<RolloutAnalysis>>,
-) {
-    let (key, uid, namespace) = (key(&object), object.uid(), object.namespace().unwrap_or_default());
-    let object = Arc::new(object);
-    if supervisor.update(&key, &uid, |current| *current = Arc::clone(&object)) {
-        return;
+impl Analyses {
+    /// Returns the parts. `guarded` reads the addresses that no query may be sent to.
+    pub fn new(client: Client, guarded: GuardedReader, account: String, watch_seconds: u32) -> Self {
+        let turns = Turns::new(MAX_QUERIES, MAX_NAMESPACE_QUERIES);
+        let rehearsals = Turns::new(MAX_REHEARSALS, MAX_NAMESPACE_REHEARSALS);
+        Self { client, account, watch_seconds, guarded, turns, rehearsals, roots: system_authorities() }
     }
-    let analyses = Arc::clone(analyses);
-    let task = move |receiver| ConfigTask { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver };
-    let task_after_panic = task.clone();
-    let begin = move |receiver, _| task(receiver).run();
-    supervisor.start(key, uid, object, begin, move |receiver, wait| task_after_panic(receiver).report_panic(wait));
 }

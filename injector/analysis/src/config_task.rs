@@ -17,9 +17,9 @@ use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::analyses::Analyses;
 use crate::measurement::{Numbers, internal_error_message, measure};
 use crate::round_answers::RoundAnswers;
-use crate::shared::Analyses;
 
 /// The time until the next read of a config that has no question or could not be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
@@ -176,7 +176,7 @@ mod tests {
     use hyper::{Request, Response};
     use kube::Client;
     use kube::client::Body;
-    use nudge_cluster::guarded::GuardedReader;
+    use nudge_cluster::guarded_reader::GuardedReader;
     use tokio::sync::watch;
     use tokio::time::sleep;
     use tower::service_fn;

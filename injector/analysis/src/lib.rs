@@ -12,7 +12,7 @@ mod credentials;
 mod measurement;
 mod prometheus_query;
 mod round_answers;
-mod shared;
+mod run;
 
-pub use analyses::run;
-pub use shared::Analyses;
+pub use analyses::Analyses;
+pub use run::run;

@@ -1,15 +1,15 @@
 //! One measurement: the same query for both groups of pods, at the same time.
 
 use nudge_api::{Analysis, RolloutAnalysisSpec};
-use nudge_cluster::guarded::GuardedReadError;
+use nudge_cluster::guarded_reader::GuardedReadError;
 use nudge_cluster::panics::catch_panic;
 use nudge_core::analysis::{AnalysisFault, fill_query, is_answer_without_pods, is_rehearsal, parse_server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 
+use crate::analyses::Analyses;
 use crate::credentials::{Credentials, CredentialsError, read_credentials};
 use crate::prometheus_query::{QueryError, query_number};
-use crate::shared::Analyses;
 
 /// The maximum size of an error's text.
 const MAX_MESSAGE_BYTES: usize = 300;

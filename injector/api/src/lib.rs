@@ -7,39 +7,34 @@
 //! assert_eq!(crd.spec.group, "nudge.dev");
 //! ```
 
+mod bounded_text;
 mod condition_types;
 mod config_source;
-mod config_state;
 mod crd;
-mod evidence;
 mod governance;
 mod immediate_override;
 mod origin;
 mod pod_share;
 mod reason;
-mod release;
 mod rollout_analysis;
 mod rollout_policy;
 mod source_from;
 mod status;
 mod step_selector;
-mod text;
 mod validation;
 mod variant_names;
 mod version_approval;
 mod versioned_config;
 
+pub use bounded_text::Text;
 pub use condition_types::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use config_source::{Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, WaitingContent};
-pub use config_state::ConfigState;
 pub use crd::{crd, crd_yaml};
-pub use evidence::{AnalysisStatus, AnalysisVerdict, EvidenceStatus, HarmedPod};
 pub use governance::{Analysis, Approval, Day, Hold, PolicyHold, Prometheus, SecretRef, Window};
 pub use immediate_override::Override;
 pub use origin::{Origin, OriginKind};
 pub use pod_share::{MaxHarmed, Pods};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
-pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
 pub use rollout_policy::{
     LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
@@ -49,12 +44,13 @@ pub use source_from::{
     VaultKubernetes, VaultKv, VaultSource,
 };
 pub use status::{
-    BackgroundStatus, Consent, DirectReaders, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus,
-    PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, TextStatus,
-    VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
+    AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConfigState, Consent, DirectReaders, EvidenceStatus, HarmedPod,
+    InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Release, ReleaseApproval,
+    ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus,
+    SelectorThreshold, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus,
+    WorkloadThreshold,
 };
 pub use step_selector::StepSelector;
-pub use text::Text;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionApprovalStatus};
 pub use versioned_config::{AgentlessPolicy, OnFailure, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec};

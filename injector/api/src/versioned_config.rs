@@ -236,7 +236,7 @@ pub struct Step {
     pub selector: Option<StepSelector>,
     /// Number of seconds for which the next step waits in addition to the time for which this one is watched, from 0 to
     /// 604800. Defaults to 0. Without effect on the last step, which the bake follows.
-    #[serde(default, skip_serializing_if = "crate::evidence::is_zero")]
+    #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
     pub pause_seconds: u32,
 }

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 
 use crate::call::{CallError, call};
-use crate::lenient::Lenient;
+use crate::lenient_object::Lenient;
 
 /// The number of objects of a page.
 const PAGE_SIZE: u32 = 200;

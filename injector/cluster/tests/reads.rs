@@ -13,7 +13,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use nudge_api::{VersionedConfig, crd};
 use nudge_cluster::index::{Index, NamespaceCounts};
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_cluster::watch::{ReadScope, WatchSettings, watch_cluster};
 use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_protocol::{labels, pod};

@@ -1,8 +1,9 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 //!
 //! `run/` is the loop of the leader. It reconciles a config (`reconcile/`) with the help of `approve/`, `baseline/`,
-//! `measure/`, `restart/`, `publish/`, `text/` and `delete/`, and writes the result with `status/`. `memory/` keeps the
-//! state that lasts between reconciles. `repair/` and `injection_warnings.rs` look after pods, independently of configs.
+//! `measure/`, `restart/`, `publish/`, `followed_objects/` and `delete/`, and writes the result with `status/`.
+//! `memory/` keeps the state that lasts between reconciles. `repair/` and `injection_warnings.rs` look after pods,
+//! independently of configs.
 
 mod approve;
 mod baseline;
@@ -11,6 +12,7 @@ mod delete;
 mod failure_cause;
 #[cfg(test)]
 mod fake_api_server;
+mod followed_objects;
 mod injection_warnings;
 mod measure;
 mod memory;
@@ -22,7 +24,6 @@ mod repair;
 mod restart;
 mod run;
 mod status;
-mod text;
 mod urgency;
 mod work_item;
 

@@ -10,6 +10,8 @@ mod http;
 mod lfs;
 mod mirror;
 mod mirrors;
+#[doc(hidden)]
+pub mod output_parsers;
 mod pointer;
 mod program;
 mod reference;
@@ -17,8 +19,6 @@ mod request;
 mod session;
 mod settings;
 mod stderr;
-#[doc(hidden)]
-pub mod text;
 mod tree;
 
 pub use app::App;

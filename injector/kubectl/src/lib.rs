@@ -9,7 +9,7 @@
 //! - `page`: the page of `kubectl nudge ui`
 //! - `plan`: what a version would do to the pods of a config
 //! - `rollout`: the change of `spec.version`, and the wait for the rollout
-//! - `text`: the text of a config's objects, and the edits of users
+//! - `followed_objects`: the text of a config's objects, and the edits of users
 //! - `editor`: the user's editor
 //!
 //! Only `get --show-secrets` prints a value of a Secret. Exports hold such values only encrypted.
@@ -21,6 +21,7 @@ mod commands;
 mod dry_run;
 mod editor;
 mod failure;
+mod followed_objects;
 mod manifest;
 mod output;
 mod page;
@@ -30,7 +31,6 @@ mod reason;
 mod rights;
 mod rollout;
 mod session;
-mod text;
 mod version;
 mod warnings;
 

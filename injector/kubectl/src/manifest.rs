@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::text::yaml_fault;
+use crate::followed_objects::yaml_fault;
 
 /// The maximum size of a file with objects.
 const MAX_FILE_BYTES: u64 = 16 << 20;

@@ -7,7 +7,7 @@ use nudge_protocol::error_chain::chain;
 use zeroize::Zeroizing;
 
 use crate::server_polls::fetch_failure;
-use crate::shared::Sources;
+use crate::sources::Sources;
 
 /// The API of GitHub, unless the Secret names another API.
 const GITHUB_API: &str = "https://api.github.com";

@@ -11,8 +11,8 @@ use nudge_core::sources::{poll_period, source_faults};
 use crate::git::Git;
 use crate::oci::Oci;
 use crate::server_polls::poll;
-use crate::shared::Sources;
 use crate::source_content::SourceContent;
+use crate::sources::Sources;
 use crate::vault::Vault;
 
 /// Returns the contents of a source, one after each change, and the reasons why it could not be read.

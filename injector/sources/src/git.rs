@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use crate::budget::GIT_MIB;
 use crate::credentials::{git_credential, read_secret};
 use crate::server_polls::{Remote, fetch_failure};
-use crate::shared::Sources;
 use crate::slow_fetch::{SLOW_FETCH_AGE, SlowFetches};
 use crate::source_content::SourceContent;
+use crate::sources::Sources;
 
 /// A repository with the content of one source.
 pub(crate) struct Git {

@@ -10,7 +10,7 @@ use nudge_cluster::object_supervisor::Supervisor;
 use nudge_core::sources::older_rival;
 
 use crate::follow::{back_off, status_code};
-use crate::shared::Sources;
+use crate::sources::Sources;
 use crate::task::{KnownSource, Rival, Task};
 
 /// The number of sources in one page of a list.

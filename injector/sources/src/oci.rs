@@ -14,8 +14,8 @@ use nudge_protocol::error_chain::chain;
 use crate::budget::OCI_MIB;
 use crate::credentials::{oci_credential, read_secret};
 use crate::server_polls::{Remote, fetch_failure};
-use crate::shared::Sources;
 use crate::source_content::SourceContent;
+use crate::sources::Sources;
 
 /// A registry with the content of one source.
 pub(crate) struct Oci {

@@ -8,7 +8,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
 use crate::namespace::follow_namespace;
-use crate::shared::Sources;
+use crate::sources::Sources;
 
 /// Looks after the sources of all enabled namespaces until dropped. Only one process may do this at a time.
 pub async fn run(sources: Arc<Sources>, mut enabled: Receiver<Arc<BTreeSet<String>>>) {

@@ -31,8 +31,8 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::budget::VAULT_MIB;
 use crate::server_polls::{Remote, fetch_failure};
-use crate::shared::Sources;
 use crate::source_content::SourceContent;
+use crate::sources::Sources;
 
 /// The bounds of one answer: a dictionary, with escapes.
 const ANSWER_BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(30), max_bytes: 16 * 1024 * 1024 };

@@ -24,7 +24,7 @@ use serde_json::json;
 use zeroize::Zeroize as _;
 
 use crate::draft::VersionDraft;
-use crate::shared::Sources;
+use crate::sources::Sources;
 
 /// The media type that requests the metadata of an object alone.
 const METADATA_ONLY: HeaderValue =

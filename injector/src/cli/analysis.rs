@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use kube::Config;
 use nudge_analysis::{Analyses, run};
-use nudge_cluster::guarded::GuardedReader;
+use nudge_cluster::guarded_reader::GuardedReader;
 use nudge_cluster::lease::Lease;
 
 use super::cluster;
 use super::controllers::while_leading;
 use super::options::Options;
-use super::plane::ServeError;
+use super::serve_error::ServeError;
 use crate::task_supervisor::{ShutdownStage, Tasks};
 
 /// Starts the role analysis. It shares nothing with the other roles.

@@ -9,7 +9,7 @@ use nudge_controller::{
 };
 use nudge_core::derived_keys::Keys;
 
-use super::plane::ControlPlane;
+use super::control_plane::ControlPlane;
 use crate::task_supervisor::Tasks;
 
 /// Starts the controllers.

@@ -10,8 +10,9 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use super::control_plane::{ControlPlane, address, bindable};
 use super::controllers::while_leading;
-use super::plane::{ControlPlane, ServeError, address, bindable};
+use super::serve_error::ServeError;
 use crate::task_supervisor::{ShutdownStage, Stopping, wait_for_stop};
 
 /// The interval of the leading hub's marks of pods whose agent has never made contact.

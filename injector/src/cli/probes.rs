@@ -15,9 +15,9 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::config_metrics::{ConfigMetrics, Label};
+use super::control_plane::NamedRuntime;
 use super::health::{Health, Refresh};
 use super::namespace_metrics::NamespaceMetrics;
-use super::plane::NamedRuntime;
 use super::trust_metrics::TrustMetrics;
 use crate::task_supervisor::Stopping;
 

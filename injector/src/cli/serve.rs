@@ -11,10 +11,11 @@ use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::control_plane::{ControlPlane, NamedRuntime, address, listen};
 use super::health::Health;
 use super::options::Options;
-use super::plane::{ControlPlane, NamedRuntime, ServeError, address, listen};
 use super::probes::{ProbeInputs, ServingState, probes};
+use super::serve_error::ServeError;
 use super::settings::ServeSettings;
 use super::{
     analysis, certificates, cluster, content_key, controllers, first_contact, health, health_socket, hub, logging,

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use nudge_cluster::guarded::GuardedReader;
+use nudge_cluster::guarded_reader::GuardedReader;
 use nudge_git::Mirrors;
 use nudge_outbound::system_authorities;
 use nudge_sources::{Budget, FetchMetrics, Sources, run};
 
 use super::cluster;
+use super::control_plane::ControlPlane;
 use super::controllers::while_leading;
-use super::plane::{ControlPlane, ServeError};
+use super::serve_error::ServeError;
 
 /// Starts the sources.
 pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {

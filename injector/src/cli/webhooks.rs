@@ -18,7 +18,8 @@ use nudge_core::injection::{Features, InjectionSettings};
 use nudge_core::namespaces::NamespaceRule;
 use tokio::sync::watch;
 
-use super::plane::{ControlPlane, ServeError, bindable};
+use super::control_plane::{ControlPlane, bindable};
+use super::serve_error::ServeError;
 use crate::task_supervisor::{ShutdownStage, Stopping, wait_for_stop};
 
 /// The interval between two reads of the authority for clients.

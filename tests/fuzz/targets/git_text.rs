@@ -5,7 +5,7 @@
 
 use hyper::Request;
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_git::{GitError, GitUrl, Revision, text};
+use nudge_git::{GitError, GitUrl, Revision, output_parsers};
 use semver::{Version, VersionReq};
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -66,7 +66,7 @@ fn assert_url(text: &str) {
     assert!(port.is_none_or(|port| port.parse() == Ok(url.address().port)), "{line:?}");
     assert!(user.is_none_or(|user| !user.contains([':', '@', '/']) && !user.starts_with('-')), "{line:?}");
     assert!(!shown.split(['/', ':']).any(|name| name == "..") && !shown.contains(":-"), "{shown:?}");
-    match text::ssh_arguments(&url) {
+    match output_parsers::ssh_arguments(&url) {
         Some(arguments) => {
             assert!(!line.starts_with("https:"));
             for argument in arguments {
@@ -78,7 +78,7 @@ fn assert_url(text: &str) {
         }
         None => assert!(line.starts_with("https://") && user.is_none()),
     }
-    match text::address_on_host(lfs, &url) {
+    match output_parsers::address_on_host(lfs, &url) {
         Ok(address) => {
             assert!(address.tls && address.host == host && authority(lfs).1 == host, "{lfs:?} for {line:?}");
             assert!(address.port == url.address().port || !line.starts_with("https:"));
@@ -106,7 +106,7 @@ fn assert_refs(text: &str) {
         return assert_error(&error.into(), 0);
     }
     assert_error(&GitError::Ref(revision.to_string()), line.len());
-    let Some(found) = text::find_revision(&revision, listed.as_bytes()) else { return };
+    let Some(found) = output_parsers::find_revision(&revision, listed.as_bytes()) else { return };
     assert!(is_id(&found.commit) && found.tag.as_deref().is_none_or(is_id));
     let is_listed = |id: &str, name: &str| listed.lines().any(|line| line == format!("{id}\t{name}"));
     if let Some(name) = &found.name {
@@ -147,22 +147,22 @@ fn assert_tag(text: &str) {
     let mut parts = text.splitn(3, '\n');
     let (name, commit, tag) =
         (parts.next().unwrap(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let good = text::is_tag_of(tag.as_bytes(), name, commit);
+    let good = output_parsers::is_tag_of(tag.as_bytes(), name, commit);
     let head = tag.split("\n\n").next().unwrap();
-    assert_eq!(text::is_tag_of(head.as_bytes(), name, commit), good);
+    assert_eq!(output_parsers::is_tag_of(head.as_bytes(), name, commit), good);
     if good {
         assert!(head.contains(&format!("tag {name}")) && head.contains(&format!("object {commit}")));
-        assert!(!text::is_tag_of(tag.as_bytes(), &format!("{name}x"), commit));
-        assert!(!text::is_tag_of(tag.as_bytes(), name, &format!("{commit}0")));
+        assert!(!output_parsers::is_tag_of(tag.as_bytes(), &format!("{name}x"), commit));
+        assert!(!output_parsers::is_tag_of(tag.as_bytes(), name, &format!("{commit}0")));
     }
 }
 
 /// No path leads out, and only files are given.
 fn assert_entries(listed: &[u8]) {
-    match text::parse_entries(listed) {
+    match output_parsers::parse_entries(listed) {
         Ok(entries) => {
             assert!(entries.len() <= 10_000);
-            for text::FileEntry { id, path, check } in entries {
+            for output_parsers::FileEntry { id, path, check } in entries {
                 assert!(is_id(&id), "{id:?}");
                 assert!(path.split('/').all(|name| !matches!(name, "" | "." | "..")), "{path:?}");
                 assert!(!path.contains(|it: char| it.is_control() || it == '\\'), "{path:?}");
@@ -178,12 +178,12 @@ fn assert_entries(listed: &[u8]) {
 
 /// Contents are parts of what was printed, and not more than that.
 fn assert_contents(printed: &[u8]) {
-    for (id, size) in text::parse_sizes(printed) {
+    for (id, size) in output_parsers::parse_sizes(printed) {
         assert!(!id.contains([' ', '\n']), "{id:?}");
         let line = |size: &str| String::from_utf8_lossy(printed).contains(&format!("{id} blob {size}"));
         assert!(line(&size.to_string()) || line("+") || line("0"), "{id:?} {size}");
     }
-    match text::parse_contents(printed) {
+    match output_parsers::parse_contents(printed) {
         Ok(all) => {
             assert!(all.iter().map(|(id, content)| id.len() + content.len() + 8).sum::<usize>() <= printed.len());
             for (id, content) in all {
@@ -196,7 +196,7 @@ fn assert_contents(printed: &[u8]) {
 
 /// The time stands in the line of the committer, in the head.
 fn assert_commit(commit: &[u8]) {
-    match text::parse_commit_time(commit) {
+    match output_parsers::parse_commit_time(commit) {
         Ok(time) => {
             let text = String::from_utf8_lossy(commit);
             let head = text.split("\n\n").next().unwrap();
@@ -209,29 +209,29 @@ fn assert_commit(commit: &[u8]) {
 
 /// What a server wants to have shown decides nothing.
 fn assert_fault(said: &[u8]) {
-    let known = text::fault(said);
+    let known = output_parsers::fault(said);
     let shown = b"\nremote: no space left on device\nremote: fatal: repository 'a' not found\n".as_slice();
-    assert_eq!(text::fault(&[said, shown].concat()), known);
-    assert_eq!(text::fault(&[shown, said].concat()), known);
+    assert_eq!(output_parsers::fault(&[said, shown].concat()), known);
+    assert_eq!(output_parsers::fault(&[shown, said].concat()), known);
     let all: Vec<u8> = said.split(|it| *it == b'\n').flat_map(|line| [b"remote: ", line, b"\n"].concat()).collect();
-    assert_eq!(text::fault(&all), "Other");
+    assert_eq!(output_parsers::fault(&all), "Other");
 }
 
 /// The signer is plain text that ssh-keygen has said once, of a good signature.
 fn assert_signer(said: &[u8]) {
-    if let Some(signer) = text::parse_signer(said) {
+    if let Some(signer) = output_parsers::parse_signer(said) {
         assert!(!signer.is_empty() && signer.len() <= 256 && !signer.contains(|it: char| it.is_control()));
         let text = String::from_utf8_lossy(said);
         assert!(text.contains(&format!("Good \"git\" signature for {signer} with ")));
         let again = b"\nGood \"git\" signature for b@example.com with ED25519 key SHA256:x\n".as_slice();
-        assert_eq!(text::parse_signer(&[said, again].concat()), None);
+        assert_eq!(output_parsers::parse_signer(&[said, again].concat()), None);
     }
 }
 
 /// The line to add is one line for this host.
 fn assert_keys(scanned: &[u8]) {
     const HOST: &str = "[git.example.com]:2222";
-    let lines = text::parse_host_keys(HOST, scanned);
+    let lines = output_parsers::parse_host_keys(HOST, scanned);
     assert!(lines.len() <= 1);
     for line in &lines {
         let words: Vec<&str> = line.split(' ').collect();
@@ -244,17 +244,17 @@ fn assert_keys(scanned: &[u8]) {
 
 /// An id is one, so that it is no path.
 fn assert_pointer(content: &[u8]) {
-    if let Some(text::Pointer { id, size, .. }) = text::Pointer::parse(content) {
+    if let Some(output_parsers::Pointer { id, size, .. }) = output_parsers::Pointer::parse(content) {
         assert!(is_id(&id) && id.len() == 64 && content.len() <= 1024);
         let text = str::from_utf8(content).unwrap();
         assert!(text.contains(&format!("\noid sha256:{id}")) && text.contains("\nsize "), "{size}");
-        assert_eq!(text::Pointer::parse(&[content, [b'\n'; 1024].as_slice()].concat()), None);
+        assert_eq!(output_parsers::Pointer::parse(&[content, [b'\n'; 1024].as_slice()].concat()), None);
     }
 }
 
 /// A download is asked of the host that stands in its URL, by TLS, and its headers do not say whom it is for.
 fn assert_downloads(answer: &[u8]) {
-    let downloads = match text::parse_downloads(answer) {
+    let downloads = match output_parsers::parse_downloads(answer) {
         Ok(downloads) => downloads,
         Err(error) => return assert_error(&error, 0),
     };
@@ -262,7 +262,7 @@ fn assert_downloads(answer: &[u8]) {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(answer) else { return };
     let objects = json.get("objects").or_else(|| json.get(0)).and_then(|it| it.as_array()).unwrap();
     assert!(downloads.len() <= objects.len());
-    for text::Download { address, target, headers } in downloads.into_values().flatten() {
+    for output_parsers::Download { address, target, headers } in downloads.into_values().flatten() {
         let hrefs = strings(&json);
         assert!(address.tls && hrefs.iter().any(|href| authority(href).1 == address.host), "{address:?}");
         for name in ["host", "content-length", "transfer-encoding", "connection", "te", "upgrade"] {

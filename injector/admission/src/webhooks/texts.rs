@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
-use nudge_core::text::{TextEdit, edit_refusal};
+use nudge_core::followed_objects::{TextEdit, edit_refusal};
 use nudge_core::versions::part_digest;
 use nudge_protocol::labels;
 

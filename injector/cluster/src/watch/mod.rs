@@ -2,7 +2,7 @@
 
 mod follow;
 mod metrics;
-mod pace;
+mod start_pace;
 mod update_index;
 mod watches;
 

@@ -19,7 +19,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::follow::{Following, Metadata, Source, Whole, follow};
-use super::pace::Pace;
+use super::start_pace::Pace;
 use super::update_index::{
     ChangeOrigin, namespace_sink, object_sink, policy_sink, put_account, put_approval, put_config, put_part, put_pod,
     put_published,

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::baseline::{is_adopted, is_untouched};
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;

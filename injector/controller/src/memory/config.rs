@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 
 use super::analysis::AnalysisMemory;
 use super::approver_rights::RightsReview;
+use super::followed_objects::TextMemory;
 use super::number_writes::NumberWrites;
 use super::publish_retries::PublishAttempts;
 use super::restart_check::RestartMemory;
 use super::side_calls::{FailedSideCalls, SideCall};
 use super::status_refusal::StatusRefusal;
-use super::text::TextMemory;
 use super::validation::ValidationMemory;
 use crate::failure_cause::FailureCause;
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use nudge_api::{Explanation, PartKind};
+use nudge_core::followed_objects::WriteBack;
 use nudge_core::keys::PublishedMeta;
 use nudge_core::publish::Publication;
 use nudge_core::rollout::{PublishAttempt, PublishFailure, SteadyTime};
-use nudge_core::text::WriteBack;
 use nudge_protocol::backoff::Backoff;
 
 /// The delay before the next attempt at an object that has the right content, or that other clients have changed. No
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_text_has_given_way_once_all_objects_are_done() {
         let (now, mut attempts) = (Instant::now(), PublishAttempts::default());
-        let cause = nudge_core::text::WriteBackCause::Failed;
+        let cause = nudge_core::followed_objects::WriteBackCause::Failed;
         let back = WriteBack { version: "2".to_owned(), cause, needs_label: false };
         let subject = |write_back| PublishSubject {
             version: "1".to_owned(),

@@ -11,8 +11,8 @@ use kube::Client;
 use kube::api::ObjectMeta;
 use nudge_cluster::call::CallError;
 use nudge_cluster::listing::for_each_object;
+use nudge_core::followed_objects::DirectReader;
 use nudge_core::restart::{Workload, is_restarted};
-use nudge_core::text::DirectReader;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 

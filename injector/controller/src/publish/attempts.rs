@@ -8,13 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Explanation, PartKind, Reason, VersionStatus, VersionedConfig};
 use nudge_cluster::call::CallError;
+use nudge_core::followed_objects::{WriteBack, WriteBackCause};
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
     Attempt, Holder, ObjectUse, Publication, PublishGoal, PublishOutcome, PublishedContent, PublishedKind as _,
     apply_outcome, clear_publication, decide_publication, object_to_write, publish_time, text_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
-use nudge_core::text::{WriteBack, WriteBackCause};
 use nudge_core::versions::Seals;
 
 use super::calls::{Act, ObjectApi, publication_fault};

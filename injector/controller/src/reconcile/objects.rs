@@ -8,7 +8,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Contents, FactsByUid, PartFacts, contents_of};
 use nudge_protocol::backoff::Backoff;

@@ -16,7 +16,7 @@ use nudge_core::restart::{
 };
 use nudge_core::rollout::{Restarts, is_same_content, version_to_publish};
 
-use super::pace::RestartGoal;
+use super::restart_goal::RestartGoal;
 use super::template::refusal_report;
 use crate::controller::Controller;
 use crate::memory::PodController;

@@ -2,8 +2,8 @@
 //! rolling update restarts. `nudge-core` decides about the next step.
 
 mod evict;
-mod pace;
+mod restart_goal;
 mod template;
 mod workloads;
 
-pub(crate) use pace::is_restarting;
+pub(crate) use restart_goal::is_restarting;

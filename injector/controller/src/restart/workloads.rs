@@ -21,7 +21,7 @@ use nudge_core::restart::{
 use nudge_core::rollout::Restarts;
 use nudge_core::versions::contents_of;
 
-use super::pace::RestartGoal;
+use super::restart_goal::RestartGoal;
 use super::template::refusal_report;
 use crate::controller::Controller;
 use crate::memory::RestartCheck;

@@ -2,8 +2,8 @@
 
 use nudge_api::VersionedConfig;
 use nudge_core::event_record::EventRecord;
+use nudge_core::followed_objects::{event_workloads, object_events};
 use nudge_core::keys::ConfigKey;
-use nudge_core::text::{event_workloads, object_events};
 
 use crate::controller::Controller;
 

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{Reason, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::config::reduce_status;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;

@@ -16,6 +16,7 @@ use super::measurable_condition::set_measurable;
 use super::pod_counts::pod_counts;
 use super::target_version::{desired_version, target_version};
 use crate::event_record::EventRecord;
+use crate::followed_objects::{forget_text, withheld_by_pace};
 use crate::governance::{Approvals, EffectiveRules, Policies, check_approvals, sealed_digest, withheld_by_rules};
 use crate::hub_health::HubAway;
 use crate::identity::Identity;
@@ -25,7 +26,6 @@ use crate::rollout::{
     Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt,
     Restarts, Rollout, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release, release_summary,
 };
-use crate::text::{forget_text, withheld_by_pace};
 use crate::versions::{FactsByUid, Judging, Seals, Unjudged, take_inventory};
 
 /// The facts about a config at one moment.

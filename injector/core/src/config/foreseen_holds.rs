@@ -7,10 +7,10 @@ use nudge_api::{Approval, Explanation, Override, Reason, TextStatus, VersionedCo
 
 use super::config_faults::config_faults;
 use super::gated_version::{needed_approval, override_reason};
+use crate::followed_objects::withheld_by_pace;
 use crate::governance::{Block, EffectiveRules, Policies, RuleOwner};
 use crate::requester::noted_retry_time;
 use crate::rollout::{Now, Subject, holds_first};
-use crate::text::withheld_by_pace;
 
 /// A version that may be requested.
 #[derive(Clone, Copy, Debug)]

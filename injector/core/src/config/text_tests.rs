@@ -6,9 +6,9 @@ use nudge_api::{ConfigState, Hold, OnFailure, PartKind, Reason, RolloutStage, Ve
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::decide_tests::{Fixture, at};
+use crate::followed_objects::record_text;
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
-use crate::text::record_text;
 
 /// Three versions, and a text that is the first.
 fn fixture() -> Fixture {

@@ -5,7 +5,7 @@ use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure, clipped};
 
 use super::clock::{SteadyTime, after, seconds};
 use super::effects::Transition;
-use super::evidence::Evidence;
+use super::judgement::Evidence;
 use super::state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
 use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;

@@ -3,18 +3,18 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Watch};
 
+use super::assignment::{Thresholds, selects};
 use super::back::{begin_leaving, fail, roll_back, stopped_message};
 use super::clock::{Millis, after, seconds};
 use super::effects::Transition;
-use super::evidence::Evidence;
-use super::failed_version::still_applies;
 use super::idle::wait_for_config;
-use super::rollout_analysis::{analysis_statuses, analysis_wait, judge_analyses, question};
+use super::judgement::Evidence;
+use super::judgement::step_watch;
+use super::judgement::{Tally, judge_filter};
+use super::judgement::{Verdict, evidence_status, is_expected, reach_verdict};
+use super::judgement::{analysis_statuses, analysis_wait, judge_analyses, question};
+use super::record::still_applies;
 use super::state::{Base, Idle, Rollout, Stage, Transfer};
-use super::tally::{Tally, judge_filter};
-use super::thresholds::{Thresholds, selects};
-use super::verdict::{Verdict, evidence_status, is_expected, reach_verdict};
-use super::watch_time::step_watch;
 use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
 use crate::analysis::{Judgement, RoundVerdict, VersionNames};
 use crate::event_record::EventRecord;

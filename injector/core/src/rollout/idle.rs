@@ -3,11 +3,11 @@
 use nudge_api::Reason;
 
 use super::effects::Transition;
-use super::evidence::Evidence;
-use super::failed_version::still_applies;
+use super::judgement::Evidence;
+use super::judgement::step_watch;
+use super::judgement::{Verdict, reach_verdict};
+use super::record::still_applies;
 use super::state::{Base, Idle, Rollout, Transfer, next_revision};
-use super::verdict::{Verdict, reach_verdict};
-use super::watch_time::step_watch;
 use super::{Effects, Observation};
 use crate::analysis::VersionNames;
 use crate::event_record::EventRecord;

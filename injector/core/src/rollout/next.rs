@@ -5,7 +5,7 @@
 //! for a time.
 
 use super::effects::Transition;
-use super::evidence::Evidence;
+use super::judgement::Evidence;
 use super::state::{Idle, Return, Rollout};
 use super::{Continuation, Effects, Observation, back, forward, idle};
 

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{EvidenceStatus, RolloutFailure, Watch};
 
 use super::Now;
-use super::thresholds::Thresholds;
+use super::assignment::Thresholds;
 
 /// A config's rollout.
 #[derive(Clone, Debug, PartialEq)]

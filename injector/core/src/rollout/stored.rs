@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{ConfigState, InternalStatus, RolloutStage, RolloutStatus, VersionState, VersionedConfigStatus};
 
 use super::Rollout;
+use super::assignment::Thresholds;
 use super::state::{Base, Cause, Idle, Return, Stage, Transfer};
-use super::thresholds::Thresholds;
 
 impl Rollout {
     /// Reads the rollout of a status. Somebody may have edited the status: a field that does not belong to its state is

@@ -13,7 +13,8 @@ use super::part_facts::object_name;
 use super::rule_verdicts::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{FactsByUid, SealCheck, facts_of, part_number, seal_check};
-use super::version_room::{Occupancy, Occupant, retired_record, wanted_version};
+use super::version_room::{Occupancy, Occupant, retired_record};
+use super::wanted_version::wanted_version;
 use crate::governance::short_digest;
 use crate::keys::PartMeta;
 

@@ -24,6 +24,7 @@ mod version_authors;
 mod version_room;
 #[cfg(test)]
 mod version_room_tests;
+mod wanted_version;
 
 pub use config_of_part::{made_for, made_for_a_config};
 pub use content_digests::ContentDigests;
@@ -45,5 +46,5 @@ pub(crate) use seal_check::tests::{facts, part};
 pub use seal_check::{FactsByUid, SealCheck, seal_check};
 pub use unused_time::{MAX_UNUSED_TIME, UnusedTime};
 pub(crate) use version_authors::authors;
-pub(crate) use version_room::wanted_version;
 pub use version_room::{MAX_RETIRED_VERSIONS, MAX_VERSIONS, is_nearly_full};
+pub(crate) use wanted_version::wanted_version;

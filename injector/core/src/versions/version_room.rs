@@ -65,17 +65,6 @@ pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     !taken.and(next).and(Room::KEPT).is_within(Room::WHOLE)
 }
 
-/// Returns the version that the config should have: the version in `spec.version`, or else the current version, or else
-/// the first version that needs no consent.
-pub(crate) fn wanted_version<'a>(
-    named: Option<&'a str>,
-    current: Option<&'a str>,
-    sealed: &'a [VersionStatus],
-) -> Option<&'a str> {
-    let first = || sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.as_str());
-    named.or(current).or_else(first)
-}
-
 /// Returns the record that the status keeps of a version that was sealed. Returns `None` for a version whose name is
 /// the digest of its content.
 pub(super) fn retired_record(sealed: &VersionStatus) -> Option<RetiredVersion> {

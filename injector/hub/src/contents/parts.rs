@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use nudge_api::PartKind;
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::versions::{Contents, contents_of};
 
 /// One stored object. It has no `Debug`, because it holds values.

@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use nudge_api::VersionedConfig;
 use nudge_cluster::index::Index;
 use nudge_cluster::jitter::with_jitter;
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;

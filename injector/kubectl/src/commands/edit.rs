@@ -9,11 +9,11 @@ use zeroize::Zeroizing;
 use crate::dry_run::DryRun;
 use crate::editor::{EditFile, editor};
 use crate::failure::Failure;
-use crate::session::Session;
-use crate::text::{
+use crate::followed_objects::{
     ConfigText, TextObject, WriteError, check_follows, check_text, comments, document, parse, warn_of_other_writers,
     write,
 };
+use crate::session::Session;
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:

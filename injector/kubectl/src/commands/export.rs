@@ -12,7 +12,7 @@ use kube::api::{ListParams, ObjectList, PartialObjectMeta};
 use kube::core::{DynamicObject, Request};
 use kube::{Api, Resource as _};
 use nudge_api::{ConfigSource, PartKind, VersionedConfig};
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::derived_keys::{ContentKey, Keys, ROOT};
 use nudge_core::sources::version_holder;
 use nudge_protocol::labels;

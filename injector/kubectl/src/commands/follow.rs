@@ -6,9 +6,9 @@ use nudge_protocol::ConfigName;
 
 use crate::dry_run::Dry;
 use crate::failure::Failure;
+use crate::followed_objects::describe;
 use crate::rollout::switch::unset_version;
 use crate::session::Session;
-use crate::text::describe;
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Example:

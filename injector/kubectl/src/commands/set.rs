@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::Failure;
+use crate::followed_objects::{
+    ConfigText, TextObject, WriteError, check_follows, check_text, wait_for_text, warn_of_other_writers, write,
+};
 use crate::output::changes::changes;
 use crate::rollout::switch::wait_if_asked;
 use crate::rollout::wait::Wait;
 use crate::session::Session;
-use crate::text::{
-    ConfigText, TextObject, WriteError, check_follows, check_text, wait_for_text, warn_of_other_writers, write,
-};
 use crate::version::sources::read_file;
 
 /// The number of attempts if others change the object at the same time.

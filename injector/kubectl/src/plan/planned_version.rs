@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use nudge_api::{Explanation, PartKind, Reason, VersionStatus, VersionedConfig};
-use nudge_core::text::read_object;
+use nudge_core::followed_objects::read_object;
 use nudge_core::versions::{Contents, object_name};
 
 use super::file::ConfigChange;
 use crate::failure::Failure;
+use crate::followed_objects::{ConfigText, check_follows, check_text, find_version};
 use crate::session::Session;
-use crate::text::{ConfigText, check_follows, check_text, find_version};
 use crate::version::stored::{contents, sealed};
 
 /// The version that a plan is about.

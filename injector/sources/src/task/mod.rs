@@ -27,8 +27,8 @@ use self::kept_draft::KeptDraft;
 use crate::draft::{VersionDraft, read};
 use crate::feed::feed;
 use crate::follow::{ObjectState, follow};
-use crate::shared::Sources;
 use crate::source_content::SourceContent;
+use crate::sources::Sources;
 use crate::validity::Validity;
 use crate::writes::Writes;
 

@@ -21,8 +21,8 @@ use serde_json::value::RawValue;
 
 use super::WatchHealth;
 use super::metrics::WatchMetrics;
-use super::pace::Pace;
-use crate::lenient::{Names, parse, parse_fault};
+use super::start_pace::Pace;
+use crate::lenient_object::{Names, parse, parse_fault};
 pub use error::FollowError;
 use paged_list::list;
 pub(super) use source::{HasMeta, Metadata, Source, Whole};

@@ -9,7 +9,7 @@ use super::scene::{Nature, Scene};
 use super::{TestRollout, on_hold, reason};
 use crate::hub_health::HubAway;
 use crate::pods::PodPhase;
-use crate::rollout::assignment::version_of_place;
+use crate::rollout::assignment::assigned_version::version_of_place;
 use crate::rollout::{Rollout, Subject};
 
 /// Something happens.

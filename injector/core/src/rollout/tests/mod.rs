@@ -37,7 +37,7 @@ use nudge_protocol::hub::PodContainer;
 use serde_json::json;
 
 use self::invariant::check;
-use super::assignment::version_of_place;
+use super::assignment::assigned_version::version_of_place;
 use super::{
     Acknowledgement, Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation,
     PublishAttempt, PublishFailure, Restarts, Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release,

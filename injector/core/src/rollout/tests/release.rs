@@ -7,7 +7,7 @@ use nudge_api::{OnFailure, Reason, Release, ReleaseOutcome, ReleaseStep};
 use super::TestRollout;
 use super::scene::{Nature, Scene, USUAL};
 use crate::requester::{Requester, Requesters};
-use crate::rollout::release::{fit_releases, newly_ended_releases, release_summary};
+use crate::rollout::{fit_releases, newly_ended_releases, release_summary};
 
 fn last(rollout: &TestRollout) -> &Release {
     rollout.status.releases.last().unwrap()

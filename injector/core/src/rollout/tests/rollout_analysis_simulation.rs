@@ -14,7 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
 use super::{TestRollout, failure, reason};
-use crate::rollout::probability::{poisson_binomial_tail, poisson_tail};
+use crate::rollout::judgement::probability::{poisson_binomial_tail, poisson_tail};
 use crate::rollout::{Effects, Millis};
 
 /// The query looks back for a minute, so it is asked every minute.

@@ -9,7 +9,7 @@ use crate::keys::PodUid;
 use crate::owners::WorkloadId;
 use crate::pods::PodState;
 use crate::rollout::Subject;
-use crate::rollout::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
+use crate::rollout::assignment::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
 
 /// Returns 100 workloads of this name, each with the given number of pods.
 fn workloads(name: char, pods: u32) -> Vec<Subject> {

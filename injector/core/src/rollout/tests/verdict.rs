@@ -7,8 +7,8 @@ use nudge_api::{BackgroundStatus, ConfigState, MaxHarmed, Reason, RolloutStage};
 use super::{TestRollout, failure, on_hold, pod, reason, steps};
 use crate::keys::PodUid;
 use crate::pods::{Readiness, Removal};
-use crate::rollout::probability::poisson_binomial_tail;
-use crate::rollout::verdict::{error_share, too_many_by_chance};
+use crate::rollout::judgement::probability::poisson_binomial_tail;
+use crate::rollout::judgement::verdict::{error_share, too_many_by_chance};
 use crate::rollout::{Acknowledgement, Continuation, Evidence, Neighbours, SteadyTime, Subject};
 
 /// So many of these pods have the version, have taken it, and are watched.

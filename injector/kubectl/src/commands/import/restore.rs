@@ -9,7 +9,7 @@ use kube::api::Patch;
 use kube::core::DynamicObject;
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_cluster::call::is_conflict;
-use nudge_cluster::lenient::Lenient;
+use nudge_cluster::lenient_object::Lenient;
 use nudge_core::config::is_importing;
 use nudge_core::sources;
 use nudge_protocol::labels;

@@ -4,8 +4,8 @@ mod approvals;
 mod pods;
 #[cfg(test)]
 mod report_tests;
+mod report_text;
 mod sources;
-mod text;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ use serde::Serialize;
 pub(crate) use self::approvals::{ApprovalReport, needs_approval, requested_version};
 use self::pods::PodReport;
 pub(crate) use self::pods::explain_difference;
+pub(crate) use self::report_text::config_table;
 pub(crate) use self::sources::SourceReport;
-pub(crate) use self::text::config_table;
 use super::rollout_report::{StepReport, TargetCount, step_report};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
