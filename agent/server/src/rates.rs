@@ -24,11 +24,11 @@ pub struct Rate {
 pub struct Rates<K> {
     rate: Rate,
     max_keys: usize,
-    table: Mutex<Table<K>>,
+    table: Mutex<RateTable<K>>,
 }
 
 #[derive(Debug)]
-struct Table<K> {
+struct RateTable<K> {
     by_key: HashMap<K, Bucket>,
     others: Bucket,
     pruned_at: Instant,
@@ -65,7 +65,7 @@ impl Bucket {
 impl<K: Eq + Hash> Rates<K> {
     /// Creates a table that gives `rate` to each of at most `max_keys` keys at a time.
     pub fn new(rate: Rate, max_keys: usize, now: Instant) -> Self {
-        let table = Table { by_key: HashMap::new(), others: Bucket::new(rate, now), pruned_at: now };
+        let table = RateTable { by_key: HashMap::new(), others: Bucket::new(rate, now), pruned_at: now };
         Self { rate, max_keys, table: Mutex::new(table) }
     }
 

@@ -180,7 +180,7 @@ struct SlotEntry {
 /// avoid these moves, but add code to every agent. The effect of a request is filed only when the next connection
 /// comes.
 #[derive(Debug, Default)]
-struct Table {
+struct SlotTable {
     entries: BTreeMap<u64, SlotEntry>,
     shares: HashMap<Peer, Share>,
     /// The ranks of all shares, and some that they had before.
@@ -190,7 +190,7 @@ struct Table {
     next_id: u64,
 }
 
-impl Table {
+impl SlotTable {
     /// Returns the connection that gives way to one of `newcomer`, if any does. All states must be filed.
     fn find_victim(&mut self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
         let greediest = self.greediest()?;
@@ -280,7 +280,7 @@ impl Table {
 
 #[derive(Debug)]
 struct SharedSlots {
-    table: Mutex<Table>,
+    table: Mutex<SlotTable>,
     bounds: Bounds,
     metrics: ConnectionMetrics,
 }
@@ -295,7 +295,7 @@ impl Slots {
         Self(Arc::new(SharedSlots { table: Mutex::default(), bounds, metrics }))
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SlotTable> {
         // Nothing in here panics between two halves of a step.
         lock(&self.0.table)
     }

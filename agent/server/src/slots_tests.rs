@@ -172,7 +172,7 @@ fn is_busy(entry: &SlotEntry) -> bool {
     entry.state.phase == Phase::Busy
 }
 
-fn count_connections(table: &Table, peer: Peer, busy: Option<bool>) -> usize {
+fn count_connections(table: &SlotTable, peer: Peer, busy: Option<bool>) -> usize {
     let counts = |entry: &&SlotEntry| entry.peer == peer && busy.is_none_or(|busy| is_busy(entry) == busy);
     table.entries.values().filter(counts).count()
 }
@@ -181,7 +181,7 @@ proptest! {
     /// Checked by looking at all connections, whatever has happened before.
     #[test]
     fn no_peer_loses_a_slot_to_one_that_has_more(steps in steps(), most in 1..8_usize) {
-        let mut table = Table::default();
+        let mut table = SlotTable::default();
         let now = Instant::now();
         for (at, step) in steps.into_iter().enumerate() {
             let now = now + Duration::from_millis(at as u64);

@@ -201,7 +201,7 @@ impl Intake {
         };
         tokio::select! {
             verdict = verdict => Work::Verdict(verdict),
-            () = listening => Work::Ready,
+            () = listening => Work::Listening,
             () = delivery.wait_until_files_due() => Work::Files,
             () = keeper.wait_until_due() => Work::Store,
             () = restart => Work::Restart,
@@ -212,7 +212,7 @@ impl Intake {
     /// Does the work that [`Self::wait_for_work`] returned.
     pub(super) async fn do_work(&mut self, work: Work) {
         let readings = match work {
-            Work::Files | Work::Ready => return self.pass_on(false).await,
+            Work::Files | Work::Listening => return self.pass_on(false).await,
             Work::Store => return self.store_last_good().await,
             Work::Room => return self.check_for_room(),
             Work::Restart if self.is_serving() => return self.restart().await,
@@ -513,7 +513,7 @@ pub(super) enum Work {
     /// The files were not written: another attempt is due.
     Files,
     /// The endpoint listens at all of its addresses.
-    Ready,
+    Listening,
     /// The last good contents were not stored: another attempt is due.
     Store,
     /// There may be room for files that had none.

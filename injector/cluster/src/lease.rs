@@ -72,7 +72,7 @@ pub struct Lease {
     spec: LeaseSpec,
     note: Option<LeaseNote>,
     /// The notes of all replicas.
-    lines: ReplicaNotes,
+    replica_notes: ReplicaNotes,
     /// The time of the last renewal by this replica.
     renewed_at: Option<Instant>,
 }
@@ -89,7 +89,7 @@ impl Lease {
             metadata: ObjectMeta::default(),
             spec: LeaseSpec::default(),
             note: None,
-            lines: ReplicaNotes::default(),
+            replica_notes: ReplicaNotes::default(),
             renewed_at: None,
         }
     }
@@ -225,8 +225,8 @@ impl Lease {
     fn update_notes(&mut self, now: Instant) -> bool {
         let Some(note) = &self.note else { return false };
         let mut annotations = self.metadata.annotations.take().unwrap_or_default();
-        self.lines.observe(&annotations, now.into_std());
-        self.lines.gone_replicas(now.into_std()).for_each(|key| drop(annotations.remove(key)));
+        self.replica_notes.observe(&annotations, now.into_std());
+        self.replica_notes.gone_replicas(now.into_std()).for_each(|key| drop(annotations.remove(key)));
         let key = waiting_reports::annotation_key(&self.settings.identity);
         let (note, known) = (note(), annotations.remove(&key));
         let differs = note != known;

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
@@ -11,6 +12,7 @@ use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
 use nudge_cluster::turns::Turns;
+use nudge_core::config::is_urgent;
 use nudge_core::derived_keys::Keys;
 use nudge_core::hub_health::Outage;
 use nudge_core::hub_health::waiting_reports::ReplicaNotes;
@@ -22,7 +24,6 @@ use parking_lot::Mutex;
 
 use super::memory::{ApproverRights, ConfigMemories, MoveOrder, WorkloadLists};
 use super::metrics::RolloutMetrics;
-use super::urgency::is_urgent;
 
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
@@ -85,7 +86,10 @@ impl Controller {
         let events = EventRecorder::new(client.clone(), instance);
         let weak_index = Arc::downgrade(&index);
         let queue = Arc::new(Queue::new(move |key: &ConfigKey| {
-            weak_index.upgrade().and_then(|index| index.config(key)).is_some_and(|config| is_urgent(&config))
+            weak_index
+                .upgrade()
+                .and_then(|index| index.config(key))
+                .is_some_and(|config| is_urgent(&config, Timestamp::now()))
         }));
         Self {
             workload_lists: WorkloadLists::new(client.clone()),

@@ -17,14 +17,12 @@ mod injection_warnings;
 mod measure;
 mod memory;
 mod metrics;
-mod move_predicates;
 mod publish;
 mod reconcile;
 mod repair;
 mod restart;
 mod run;
 mod status;
-mod urgency;
 mod work_item;
 
 pub use baseline::take_over;

@@ -27,6 +27,7 @@ pub mod owners;
 pub mod pods;
 pub mod publish;
 pub mod remote;
+pub mod repair_plan;
 pub mod requester;
 pub mod restart;
 pub mod rollout;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nudge_core::remote::Reference;
+use nudge_core::remote::OciReference;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -89,7 +89,7 @@ impl From<String> for Hidden {
 
 /// Returns the credential of a docker config (`config.json`, `.dockerconfigjson`) for this repository. The longest
 /// matching entry counts. Credential helpers are programs, which are not run.
-pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential, CredentialError> {
+pub fn credential_of(config: &[u8], reference: &OciReference) -> Result<Credential, CredentialError> {
     let config: Config = serde_json::from_slice(config).map_err(|_| CredentialError::Json)?;
     let entries = config.auths.into_iter().filter(|(name, _)| applies_to(name, reference));
     let Some((name, entry)) = entries.max_by_key(|(name, _)| without_scheme(name).len()) else {
@@ -127,7 +127,7 @@ fn display_name(name: &str) -> String {
 
 /// Returns whether an entry is for the registry, or for the part of it that holds the repository. An entry with
 /// `https://` is only for TLS.
-fn applies_to(name: &str, reference: &Reference) -> bool {
+fn applies_to(name: &str, reference: &OciReference) -> bool {
     let address = reference.address();
     if name.starts_with("https://") && !address.tls {
         return false;
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     fn of(config: &str, reference: &str) -> Result<Credential, CredentialError> {
-        credential_of(config.as_bytes(), &Reference::parse(reference).unwrap())
+        credential_of(config.as_bytes(), &OciReference::parse(reference).unwrap())
     }
 
     fn basic(username: &str, password: &str) -> Credential {

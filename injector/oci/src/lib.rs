@@ -28,4 +28,4 @@ pub use error::OciError;
 pub use pull::{Artifact, PULL_MIB, PullRequest};
 pub use session::Registry;
 
-pub use nudge_core::remote::{ArtifactLocation, Pick, PickError, Reference, ReferenceError};
+pub use nudge_core::remote::{ArtifactLocation, OciReference, Pick, PickError, ReferenceError};

@@ -9,7 +9,7 @@ use hyper::header::LINK;
 use hyper::{Method, StatusCode};
 use jiff::Timestamp;
 use nudge_core::outbound::Address;
-use nudge_core::remote::{Pick, Reference, is_digest, is_tag, parse_range};
+use nudge_core::remote::{OciReference, Pick, is_digest, is_tag, parse_range};
 use nudge_outbound::HttpError;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use serde::Deserialize;
@@ -53,7 +53,7 @@ const MAX_PAGES: usize = 100;
 /// A request for an artifact.
 pub struct PullRequest<'a> {
     /// The registry and the repository.
-    pub reference: &'a Reference,
+    pub reference: &'a OciReference,
     /// The tag, digest or range.
     pub pick: &'a Pick,
     /// The platform, such as `linux/amd64`.

@@ -9,7 +9,7 @@ use flate2::{Compression, GzBuilder};
 use hyper::header::LOCATION;
 use hyper::{Method, StatusCode};
 use nudge_core::outbound::Address;
-use nudge_core::remote::{Pick, Reference};
+use nudge_core::remote::{OciReference, Pick};
 use serde_json::json;
 use tar::{EntryType, Header};
 use tokio::time::timeout;
@@ -39,7 +39,7 @@ impl Registry {
     /// sent again.
     pub async fn push(
         &self,
-        reference: &Reference,
+        reference: &OciReference,
         tag: &str,
         files: &BTreeMap<String, Zeroizing<Vec<u8>>>,
         credential: &Credential,

@@ -69,7 +69,7 @@ pub(crate) fn git_credential(secret: &CredentialSecret, name: &str) -> Result<nu
 pub(crate) fn oci_credential(
     secret: &CredentialSecret,
     name: &str,
-    reference: &nudge_oci::Reference,
+    reference: &nudge_oci::OciReference,
 ) -> Result<nudge_oci::Credential, Explanation> {
     let refusal = |cause: String| Reason::SourceRefused.explained(format!("Secret {name}: {cause}"));
     if let Some(config) = secret.value(".dockerconfigjson") {

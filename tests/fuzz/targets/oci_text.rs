@@ -4,7 +4,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_oci::{ArtifactLocation, Challenge, Credential, Reference, credential_of, parse_challenges};
+use nudge_oci::{ArtifactLocation, Challenge, Credential, OciReference, credential_of, parse_challenges};
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = str::from_utf8(bytes) else { return Corpus::Reject };
@@ -50,12 +50,12 @@ fn assert_reference(line: &str, located: &ArtifactLocation) {
             .bytes()
             .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || b"./_-".contains(&it))
     );
-    assert_eq!(Reference::parse(&reference.to_string()).as_ref(), Ok(reference));
+    assert_eq!(OciReference::parse(&reference.to_string()).as_ref(), Ok(reference));
     assert!(!path.starts_with('/') && !path.ends_with('/'));
 }
 
 /// A credential is that of an entry which names the host, and no error repeats any of it.
-fn assert_credential(config: &str, reference: &Reference) {
+fn assert_credential(config: &str, reference: &OciReference) {
     match credential_of(config.as_bytes(), reference) {
         Ok(Credential::Anonymous) => {}
         Ok(Credential::Basic { .. }) => assert!(config.contains("auths")),

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
-use nudge_core::config::Decision;
+use nudge_core::config::{Decision, is_brake};
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::Evidence;
 
 use super::inputs::ReconcileInputs;
 use crate::controller::Controller;
 use crate::memory::RestartCheck;
-use crate::urgency::is_brake;
 
 /// A brake's decision.
 pub(super) struct Brake {
@@ -27,7 +27,7 @@ impl Controller {
     /// Decides about the changes of a brake, from memory alone, since every read can fail. Returns `None` if the
     /// decision assigns nothing to any pod.
     pub(super) fn brake(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Brake> {
-        if !is_brake(config) {
+        if !is_brake(config, Timestamp::now()) {
             return None;
         }
         let (observed_at, pods) = (Instant::now(), self.index.subscribers(key));

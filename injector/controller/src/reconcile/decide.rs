@@ -8,18 +8,17 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
 use nudge_cluster::index::VisibleParts;
-use nudge_core::config::{Decision, Observed, decide};
+use nudge_core::config::{Decision, Observed, decide, is_moved, lets_others_pass, may_begin};
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::restart;
+use nudge_core::restart::is_restarting;
 use nudge_core::rollout::{Evidence, Now};
 
 use super::inputs::ReconcileInputs;
 use super::next_reconcile::{NextReconcile, to_wait};
 use crate::controller::Controller;
 use crate::memory::{RestartCheck, SideCall};
-use crate::move_predicates::{is_moved, lets_others_pass, may_begin};
-use crate::restart::is_restarting;
 
 /// The maximum number of reads in one reconcile. Further reads are left to the next reconcile.
 const MAX_READS: usize = 3;
@@ -106,7 +105,7 @@ impl Controller {
             neighbours: &inputs.neighbours,
             waiting_for: inputs.waiting_for.as_ref().map(|other| other.name.as_str()),
             measured: inputs.answers.as_ref(),
-            published: published.as_ref(),
+            publish_attempt: published.as_ref(),
             judging: inputs.validation.judging(),
             seals: &self.seals(key, config),
             policies: &self.index.policies(&key.namespace),

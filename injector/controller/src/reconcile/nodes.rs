@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt};
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::for_each_listed;
+use nudge_core::config::returns_pods;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, Readiness};
 use nudge_protocol::VersionName;
@@ -16,7 +17,6 @@ use nudge_protocol::VersionName;
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
-use crate::move_predicates::returns_pods;
 
 /// The maximum number of nodes that are read one by one; if there are more, all nodes are listed.
 const MAX_NODE_READS: usize = 20;

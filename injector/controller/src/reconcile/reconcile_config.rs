@@ -8,13 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
-use nudge_core::config::{importing_status, is_importing};
+use nudge_core::config::{importing_status, is_importing, is_moved};
 use nudge_core::keys::ConfigKey;
 
 use super::brake::Brake;
 use super::next_reconcile::NextReconcile;
 use crate::controller::Controller;
-use crate::move_predicates::is_moved;
 
 /// The time until the next reconcile of a config that was postponed because changes may have been missed.
 const MISSED_CHANGES_RETRY_DELAY: Duration = Duration::from_secs(1);

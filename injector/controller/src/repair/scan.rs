@@ -13,12 +13,12 @@ use nudge_cluster::call::{CallError, call};
 use nudge_cluster::jitter::with_jitter;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
+use nudge_core::repair_plan::{AgentlessPod, EvictionOutcome, RepairMemory, agentless_pod};
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::plan::{AgentlessPod, EvictionOutcome, RepairMemory, agentless_pod};
 use crate::controller::Controller;
 use crate::metrics::RepairMetrics;
 
@@ -107,13 +107,13 @@ impl RepairLoop<'_> {
         let is_forbidden = self.forbidden.get(namespace).is_some_and(|refusals| Instant::now() < refusals.retry_at);
         let rate = if is_forbidden { 0 } else { self.settings.evictions_per_minute };
         let rate = usize::try_from(rate).unwrap_or(usize::MAX);
-        let plan = self.memory.plan(pods, Instant::now(), rate);
+        let plan = self.memory.plan(pods, Instant::now().into_std(), rate);
         for (pod, vain) in &plan.report {
             self.report(namespace, pod, Reason::AgentMissing, missing_agent_message(namespace, *vain)).await;
         }
         for pod in &plan.evict {
             // The time before the eviction counts, since the replacement may exist before the answer arrives.
-            let (now, unix) = (Instant::now(), Timestamp::now().as_second());
+            let (now, unix) = (Instant::now().into_std(), Timestamp::now().as_second());
             let outcome = self.evict(namespace, pod).await;
             self.memory.note_attempt(pod, outcome, now, unix);
             if outcome == EvictionOutcome::Forbidden {

@@ -11,12 +11,11 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::owners::{WorkloadId, controlling_owner};
 use nudge_core::pods::{condition, pod_state};
 use nudge_core::restart::{
-    ConfigUses, NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartReport, Staleness,
-    StartState, StartTimes, next_eviction, report_stale_pods, restart_uses,
+    ConfigUses, NextEviction, ObjectReport, PodGroup, ReplaceablePod, RestartAttempts, RestartGoal, RestartReport,
+    Staleness, StartState, StartTimes, next_eviction, report_stale_pods, restart_uses,
 };
 use nudge_core::rollout::{Restarts, is_same_content, version_to_publish};
 
-use super::restart_goal::RestartGoal;
 use super::template::refusal_report;
 use crate::controller::Controller;
 use crate::memory::PodController;

@@ -2,8 +2,6 @@
 //! rolling update restarts. `nudge-core` decides about the next step.
 
 mod evict;
-mod restart_goal;
+mod restart_checks;
 mod template;
 mod workloads;
-
-pub(crate) use restart_goal::is_restarting;

@@ -14,14 +14,13 @@ use nudge_core::owners::WorkloadId;
 use nudge_core::pods::{PodState, crashes};
 use nudge_core::restart::{
     ConfigUses, ContentDigest, DIGEST_ANNOTATION, HealthBefore, LivePods, NextRestart, ObjectReport, PodRestarts,
-    PodsBehind, RestartAttempts, RestartReport, RestartSituation, RolloutPart, StartTimes, TargetedWorkload,
-    UNDECIDED_MESSAGE, Workload, add_live_pods_behind, content_digest, count_pods_behind, has_rolling_update,
-    judge_pods_behind, next_restart,
+    PodsBehind, RestartAttempts, RestartGoal, RestartReport, RestartSituation, RolloutPart, StartTimes,
+    TargetedWorkload, UNDECIDED_MESSAGE, Workload, add_live_pods_behind, content_digest, count_pods_behind,
+    has_rolling_update, judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
 use nudge_core::versions::contents_of;
 
-use super::restart_goal::RestartGoal;
 use super::template::refusal_report;
 use crate::controller::Controller;
 use crate::memory::RestartCheck;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use nudge_api::VersionedConfig;
 use nudge_cluster::index::IndexEvent;
+use nudge_core::config::is_moved;
 
 use super::unfinished_deletions::UnfinishedDeletions;
 use crate::controller::Controller;
-use crate::move_predicates::is_moved;
 
 /// How long changes of pods are collected before a reconcile. The delay is shorter while a rollout waits for the pods'
 /// reports.

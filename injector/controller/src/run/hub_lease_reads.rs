@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use nudge_cluster::call::call;
+use nudge_core::config::is_moved;
 use nudge_core::hub_health::{LeaseRenewals, Outage};
 use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
 
 use crate::controller::Controller;
-use crate::move_predicates::is_moved;
 
 /// The time between two reads of the Lease.
 const LEASE_READ_INTERVAL: Duration = Duration::from_secs(5);

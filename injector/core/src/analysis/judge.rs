@@ -39,7 +39,7 @@ pub enum RoundVerdict {
 
 /// The verdict, with the numbers behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct RoundJudgement {
     /// The verdict of the heaviest analysis.
     pub verdict: RoundVerdict,
     /// The last numbers of each analysis.
@@ -111,7 +111,7 @@ pub fn judge(
     names: VersionNames<'_>,
     is_first_step: bool,
     now: i64,
-) -> Judgement {
+) -> RoundJudgement {
     let status = status.filter(|status| status.round == memory.round);
     let mut verdict = RoundVerdict::Clear;
     let mut numbers = Vec::new();
@@ -127,7 +127,7 @@ pub fn judge(
             verdict = next;
         }
     }
-    Judgement { verdict, numbers, recheck_after: recheck_after.max(MIN_RECHECK_MILLIS) }
+    RoundJudgement { verdict, numbers, recheck_after: recheck_after.max(MIN_RECHECK_MILLIS) }
 }
 
 /// Returns the weight of a verdict: the heaviest one counts.

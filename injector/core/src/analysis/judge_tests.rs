@@ -8,7 +8,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
-use super::judge::{Judgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge};
+use super::judge::{RoundJudgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge};
 
 const NAMES: VersionNames<'static> = VersionNames { target: "1.0.2", current: "1.0.1" };
 
@@ -35,7 +35,7 @@ impl Asked {
         Self { analysis, memory, answers: Vec::new(), first: false, now: 0 }
     }
 
-    fn judged(&mut self) -> Judgement {
+    fn judged(&mut self) -> RoundJudgement {
         let queries = vec![QueryAnswers { name: "errors".to_owned(), answers: self.answers.clone() }];
         let known = RolloutAnalysisStatus { round: "a".to_owned(), queries };
         judge(std::slice::from_ref(&self.analysis), Some(&known), &mut self.memory, NAMES, self.first, self.now)

@@ -19,7 +19,7 @@ mod rehearsal;
 
 pub use analysis_faults::{AnalysisFault, analysis_faults, parse_server};
 pub use answer::{AnswerError, parse_number};
-pub use judge::{Judgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge};
+pub use judge::{RoundJudgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge};
 pub use period::answer_period;
 pub use query::{MAX_PODS, fill_query, sample_pods};
 pub use reach::{MAX_REACH, ReachError, reach};

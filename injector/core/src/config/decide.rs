@@ -49,7 +49,7 @@ pub struct Observed<'a> {
     /// The measurements of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The last attempt to publish a version.
-    pub published: Option<&'a PublishAttempt>,
+    pub publish_attempt: Option<&'a PublishAttempt>,
     /// The rules and verdicts that judge versions before they are sealed.
     pub judging: Judging<'a>,
     /// The seals of this config.
@@ -162,7 +162,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));
-    let suspect = effects.suspect.as_deref();
+    let suspect = effects.suspicion.as_deref();
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
     let mut status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
     let analyses = set_measurable(config, &mut status, observed.measured, now);
@@ -188,7 +188,7 @@ fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;
     let message = clipped(format!("no version begins or continues until this is corrected: {}", fault.message));
-    Some(Withheld { why: fault.reason.explained(message), until: None, ends: None, unsaid: false })
+    Some(Withheld { why: fault.reason.explained(message), recheck_at: None, ends_at: None, keeps_message: false })
 }
 
 /// The count of the approvals that a version needs.
@@ -253,8 +253,8 @@ fn transitions(
         withheld: withheld.as_ref(),
         approvals: &counted.approvals,
         measured: observed.measured,
-        publishes: !config.spec.objects.is_empty(),
-        published: observed.published,
+        has_objects: !config.spec.objects.is_empty(),
+        publish_attempt: observed.publish_attempt,
         current_since: current_since(status),
         restart: observed.restart,
         report_wait: observed.report_wait,

@@ -94,7 +94,7 @@ fn pace(config: &VersionedConfig, version: &str, now: Now<'_>) -> Option<Block> 
         status.internal.text = Some(TextStatus { version: version.to_owned(), settle_time });
     }
     let withheld = withheld_by_pace(config, &status, noted_retry_time(config).as_ref(), now)?;
-    Some(Block { why: withheld.why, until: withheld.ends })
+    Some(Block { why: withheld.why, until: withheld.ends_at })
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod gate_tests;
 mod gated_version;
 mod import;
 mod measurable_condition;
+mod move_predicates;
 mod planned_move;
 mod pod_counts;
 mod reduced_status;
@@ -27,6 +28,7 @@ mod target_version;
 mod text_tests;
 #[cfg(test)]
 mod unseen_tests;
+mod urgency;
 
 pub use approval_status::{ApprovalContext, approval_status};
 pub use config_faults::config_faults;
@@ -36,5 +38,7 @@ pub use foreseen_holds::{VersionCandidate, foreseen_holds};
 pub use gated_version::Provenance;
 pub use import::{importing_status, is_importing};
 pub use measurable_condition::wanted_rehearsal;
+pub use move_predicates::{is_moved, lets_others_pass, may_begin, returns_pods};
 pub use planned_move::PlannedMove;
 pub use reduced_status::{StatusExtent, reduce_status};
+pub use urgency::{is_brake, is_urgent};

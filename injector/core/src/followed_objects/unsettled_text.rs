@@ -44,7 +44,7 @@ pub fn withheld_by_pace(
         (interval_end, Reason::Unsettled.explained(message))
     };
     let wait = now.until(until)?;
-    Some(Withheld { why: explanation, until: Some(now.steady + wait), ends: Some(until), unsaid: false })
+    Some(Withheld { why: explanation, recheck_at: Some(now.steady + wait), ends_at: Some(until), keeps_message: false })
 }
 
 fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {
@@ -97,7 +97,7 @@ mod tests {
         let retry_time = retry.map(|second| Time(at(second)));
         let withheld = withheld_by_pace(config, config.status.as_ref().unwrap(), retry_time.as_ref(), now)?;
         assert_eq!(withheld.why.reason, Reason::Unsettled);
-        Some((withheld.until.unwrap() - now.steady) / 1000)
+        Some((withheld.recheck_at.unwrap() - now.steady) / 1000)
     }
 
     #[test]

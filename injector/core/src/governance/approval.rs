@@ -157,8 +157,8 @@ pub fn check_approvals(
         let awaited = approvals
             .awaited
             .filter(|&until| now.steady < until && would_have_passed(needed, candidate, &decisions, at));
-        let until = awaited.or_else(|| may_change.then(|| now.steady + RIGHTS_RECHECK_MILLIS));
-        Withheld { why, until, ends: None, unsaid: awaited.is_some() }
+        let recheck_at = awaited.or_else(|| may_change.then(|| now.steady + RIGHTS_RECHECK_MILLIS));
+        Withheld { why, recheck_at, ends_at: None, keeps_message: awaited.is_some() }
     })
 }
 

@@ -48,7 +48,7 @@ fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[UserDeci
     let users = check_approvals(needed, candidate, &approvals, now);
     users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
         assert_eq!(withheld.why.reason, Reason::AwaitingApproval);
-        assert_eq!(withheld.until.is_some(), !all.is_empty(), "rights change unseen");
+        assert_eq!(withheld.recheck_at.is_some(), !all.is_empty(), "rights change unseen");
         withheld.why.message
     })
 }
@@ -177,7 +177,7 @@ fn what_is_not_known_whole_counts_for_nothing() {
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(7) };
     let withheld = check_approvals(&needs(1), candidate, &approvals, now).unwrap_err();
-    assert!(withheld.why.message.contains("there are too many") && withheld.until.is_some());
+    assert!(withheld.why.message.contains("there are too many") && withheld.recheck_at.is_some());
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() 
         let approvals = Approvals { decisions: given.to_vec(), incomplete: None, awaited: Some(SteadyTime(10_000)) };
         let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(steady) };
         check_approvals(&needs(1), candidate, &approvals, now)
-            .map_err(|withheld| (withheld.unsaid, withheld.until.map(|until| until.0)))
+            .map_err(|withheld| (withheld.keeps_message, withheld.recheck_at.map(|until| until.0)))
     };
     let old = |last| UserDecision { right: Right::Unanswered { last }, ..given("bob", 1) };
     for could in [Some(true), None] {

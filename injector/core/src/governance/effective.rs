@@ -145,12 +145,12 @@ impl<'a> EffectiveRules<'a> {
             RuleOwner::Config => "the config is on hold".to_owned(),
             RuleOwner::Policy(_) => format!("{owner} holds the configs of this namespace"),
         };
-        let end_words = match (until, owner) {
+        let end_phrase = match (until, owner) {
             (Some(until), _) => format!("until {}", whole_seconds(*until)),
             (None, RuleOwner::Config) => "until spec.rollout.hold is removed (kubectl nudge unhold)".to_owned(),
             (None, RuleOwner::Policy(_)) => "until the hold is removed from the policy".to_owned(),
         };
-        Some(Block { why: Reason::OnHold.explained(format!("{by} {end_words}: {}", reason.trim())), until: *until })
+        Some(Block { why: Reason::OnHold.explained(format!("{by} {end_phrase}: {}", reason.trim())), until: *until })
     }
 
     fn outside_window(&self, now: Timestamp) -> Option<Block> {

@@ -32,7 +32,7 @@ fn said(spec: Value, policies: &Policies, time: &str) -> Option<(Reason, String,
     Some((
         withheld_by_rules.why.reason,
         withheld_by_rules.why.message,
-        withheld_by_rules.until.map(|until| (until - now.steady) / 1000),
+        withheld_by_rules.recheck_at.map(|until| (until - now.steady) / 1000),
     ))
 }
 

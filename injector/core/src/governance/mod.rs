@@ -49,5 +49,5 @@ pub fn withheld_by_rules(rules: &EffectiveRules<'_>, now: Now<'_>) -> Option<Wit
         Reason::PoliciesUnknown => Some(now.steady + UNKNOWN_POLICIES_RETRY_MILLIS),
         _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(MAX_RECHECK_MILLIS)),
     };
-    Some(Withheld { why, until: recheck_at, ends: until.map(whole_seconds), unsaid: false })
+    Some(Withheld { why, recheck_at, ends_at: until.map(whole_seconds), keeps_message: false })
 }

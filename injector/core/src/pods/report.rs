@@ -105,10 +105,10 @@ impl Report {
             _ if acknowledged => ReportState::Acknowledged,
             reason => ReportState::of(reason.explained(message)),
         };
-        let report_second = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
+        let reported_at = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
         let reasons = configs.iter().filter_map(|config| Some((config.name.clone(), config.reason?))).collect();
         let versions = configs.into_iter().map(|config| (config.name, config.version)).collect();
-        Some(Self { versions, state, reasons, at: report_second })
+        Some(Self { versions, state, reasons, at: reported_at })
     }
 
     /// Returns the state of the pod for one config. A failure has the message of the pod, which names all failures.

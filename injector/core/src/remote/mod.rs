@@ -10,5 +10,5 @@ mod repository_path;
 pub use artifact_pick::{Pick, PickError, is_digest, is_tag, parse_range};
 pub use git_revision::{Revision, RevisionError, is_object_id, is_ref};
 pub use git_url::{GitUrl, GitUrlError};
-pub use oci_reference::{ArtifactLocation, Reference, ReferenceError};
+pub use oci_reference::{ArtifactLocation, OciReference, ReferenceError};
 pub use repository_path::{PathError, check_path};

@@ -30,13 +30,13 @@ const MAX_REPOSITORY_BYTES: usize = 255;
 
 /// A repository of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct OciReference {
     address: Address,
     registry: String,
     repository: String,
 }
 
-impl Reference {
+impl OciReference {
     /// Reads `oci://registry[:port]/team/shop`. `oci+http://` is a registry without TLS, inside of a cluster.
     pub fn parse(text: &str) -> Result<Self, ReferenceError> {
         let (scheme, remainder) = match (text.strip_prefix("oci://"), text.strip_prefix("oci+http://")) {
@@ -80,7 +80,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for OciReference {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.address.tls { "oci" } else { "oci+http" };
         write!(to, "{scheme}://{}/{}", self.registry, self.repository)
@@ -91,7 +91,7 @@ impl fmt::Display for Reference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactLocation {
     /// The registry and the repository.
-    pub reference: Reference,
+    pub reference: OciReference,
     /// The tag or the digest, if the reference has one.
     pub pick: Option<Pick>,
     /// The folder behind `//`; empty for the whole artifact.
@@ -122,7 +122,7 @@ impl ArtifactLocation {
                 _ => (name, None),
             },
         };
-        Ok(Self { reference: Reference::parse(name)?, pick, path: path.to_owned() })
+        Ok(Self { reference: OciReference::parse(name)?, pick, path: path.to_owned() })
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_repository_is_read() {
         let read = |text: &str| {
-            let it = Reference::parse(text).unwrap();
+            let it = OciReference::parse(text).unwrap();
             (it.address().authority(), it.address().tls, it.repository().to_owned(), it.to_string())
         };
         let of = |authority: &str, tls, repository: &str, text: &str| {
@@ -188,7 +188,7 @@ mod tests {
             ("oci:///b", ReferenceError::Registry(AddressError::Host)),
             ("oci://a:0/b", ReferenceError::Registry(AddressError::Port)),
         ] {
-            assert_eq!(Reference::parse(text), Err(error), "{text}");
+            assert_eq!(OciReference::parse(text), Err(error), "{text}");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         #[test]
         fn what_is_read_can_stand_in_a_request(text in "oci://\\PC{0,30}") {
             if let Ok(ArtifactLocation { reference, .. }) = ArtifactLocation::parse(&text) {
-                prop_assert_eq!(Reference::parse(&reference.to_string()), Ok(reference.clone()));
+                prop_assert_eq!(OciReference::parse(&reference.to_string()), Ok(reference.clone()));
                 prop_assert!(reference.to_string().bytes().all(|it| it.is_ascii_graphic()));
             }
         }

@@ -17,6 +17,7 @@ mod pods_behind;
 mod probes;
 mod read_keys;
 mod restart_attempts;
+mod restart_goal;
 mod start_times;
 #[cfg(test)]
 #[path = "restart_tests.rs"]
@@ -38,5 +39,6 @@ pub use pods_behind::{
 };
 pub use read_keys::ReadKeys;
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
+pub use restart_goal::{RestartGoal, is_restarting};
 pub use start_times::{StartState, StartTimes, objects_with_version};
 pub use workload::{Hold, PodRestarts, ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};

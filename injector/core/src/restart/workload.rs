@@ -264,9 +264,8 @@ impl Workload {
         // neither that the ReplicaSet comes up, nor that it takes too long.
         let updated_at =
             progressing.and_then(|condition| condition.last_update_time.as_ref()).map(|time| time.0.as_second());
-        let stale = workload
-            .mark()
-            .is_some_and(|mark| updated_at.is_none_or(|updated_second| updated_second < mark.at.as_second()));
+        let stale =
+            workload.mark().is_some_and(|mark| updated_at.is_none_or(|updated_at| updated_at < mark.at.as_second()));
         let ended = reason == Some("NewReplicaSetAvailable");
         workload.has_deadline &= !(ended && stale);
         let all_new = updated >= replicas && status.replicas.unwrap_or(0) <= updated;

@@ -116,12 +116,12 @@ pub(super) fn advance(back: Return, evidence: &mut Evidence, observation: &Obser
         Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Continuation::AtOnce.into()),
         Cause::RollingBack(failure) => {
             let pods_away = observation.pods.iter().filter(|pod| is_away(&back, pod)).count();
-            let running_words = match pods_away {
+            let pods_phrase = match pods_away {
                 0 => format!("every pod runs version {} again", base.current),
                 1 => format!("1 pod does not run version {} again", base.current),
                 _ => format!("{pods_away} pods do not run version {} again", base.current),
             };
-            let message = format!("{running_words}: {}", failure.message);
+            let message = format!("{pods_phrase}: {}", failure.message);
             (Rollout::Failed { base, failure }, Effects::event(EventRecord::new(Reason::Failed, message)))
         }
     }

@@ -17,9 +17,9 @@ pub struct Effects {
     /// The continuation of the rollout.
     pub continuation: Continuation,
     /// The numbers of pods that were harmed soon after the version became current.
-    pub suspect: Option<String>,
+    pub suspicion: Option<String>,
     /// The evidence for and against the target at this transition, if a target was judged.
-    pub numbers: Option<EvidenceStatus>,
+    pub evidence: Option<EvidenceStatus>,
     /// The pods whose numbers should be requested.
     pub question: Option<RolloutAnalysisSpec>,
     /// The time to reconcile again even if no change is observed.

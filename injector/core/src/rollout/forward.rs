@@ -16,7 +16,7 @@ use super::judgement::{analysis_statuses, analysis_wait, judge_analyses, questio
 use super::record::still_applies;
 use super::state::{Base, Idle, Rollout, Stage, Transfer};
 use super::{Continuation, Effects, Now, Observation, Restarts, Subject};
-use crate::analysis::{Judgement, RoundVerdict, VersionNames};
+use crate::analysis::{RoundJudgement, RoundVerdict, VersionNames};
 use crate::event_record::EventRecord;
 
 /// The time that harm is still looked for after a version became current.
@@ -57,7 +57,7 @@ pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: 
     let numbers = transfer.evidence.clone();
     let (rollout, effects) = judge_and_advance(transfer, &assessment, evidence, observation);
     let question = question(&rollout, evidence, observation);
-    (rollout, Effects { numbers, question, ..effects })
+    (rollout, Effects { evidence: numbers, question, ..effects })
 }
 
 /// Makes one transition of a move whose pods were observed.
@@ -75,13 +75,15 @@ fn judge_and_advance(
     let effects = match reach_verdict(evidence, observation, names, watch_seconds) {
         Verdict::Bad(explanation) => return fail(transfer, evidence, observation, explanation),
         Verdict::Inconclusive { message, reconcile_at, expected } => {
-            evidence.unprove_unless(expected);
+            if !expected {
+                evidence.unprove();
+            }
             Some(Effects { reconcile_at, ..Continuation::Inconclusive(Reason::Inconclusive.explained(message)).into() })
         }
         Verdict::Clear => None,
     };
     let is_restarting = transfer.stage == Stage::Restarting;
-    if let Some(Judgement { verdict: RoundVerdict::Bad(message), .. }) = judgement.filter(|_| !is_restarting) {
+    if let Some(RoundJudgement { verdict: RoundVerdict::Bad(message), .. }) = judgement.filter(|_| !is_restarting) {
         let cause = Reason::AnalysisFailed.explained(message.clone());
         return fail(transfer, evidence, observation, cause);
     }
@@ -92,7 +94,7 @@ fn judge_and_advance(
         effects => effects,
     };
     // Harm is observed without the hub, and has its deadline.
-    if let Some(effects) = observation.hub_away_effects(tally.unreported() > 0).filter(|_| !harmed && !is_restarting) {
+    if let Some(effects) = observation.hub_away_effects(tally.unreported()).filter(|_| !harmed && !is_restarting) {
         // The awaited change can't be observed: the time does not count.
         evidence.note_quiet(now.steady);
         let recheck_at = judgement.map(|judgement| now.steady + judgement.recheck_after);
@@ -124,7 +126,7 @@ fn judge_and_advance(
 struct Assessment {
     tally: Tally,
     /// The judgement of the answers to `spec.rollout.analysis`, if these matter now.
-    judgement: Option<Judgement>,
+    judgement: Option<RoundJudgement>,
 }
 
 /// Observes the pods. Returns the move with its evidence for the status, and the assessment of the pods.
@@ -134,7 +136,7 @@ fn assess_pods(
     observation: &Observation<'_>,
 ) -> (Transfer, Assessment) {
     evidence.collect_about(&transfer.target);
-    evidence.note_hub(observation.hub_away.is_some(), observation.now.steady);
+    evidence.note_hub(observation.hub_away, observation.now.steady);
     let assigned = |pod: &Subject| transfer.thresholds.is_assigned(pod);
     let is_first_step = transfer.step <= 1 && !transfer.thresholds.is_all();
     let min_ready_seconds = observation.spec.min_ready_seconds;
@@ -169,8 +171,9 @@ fn unproven_wait(
 ) -> Option<Effects> {
     let Transfer { target, .. } = transfer;
     if tally.unproven() > 0 {
-        let expected = tally.fallen == tally.unproven() && is_expected(evidence, observation, tally.fallen);
-        evidence.unprove_unless(expected);
+        if tally.fallen != tally.unproven() || !is_expected(evidence, observation, tally.fallen) {
+            evidence.unprove();
+        }
         let count = tally.unproven();
         let (pods, verb) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
         let message = format!("{count} {pods} not run version {target} yet, or {verb} not Ready");
@@ -178,7 +181,7 @@ fn unproven_wait(
         return Some(Effects::wait(Reason::Progressing, message, Some(acknowledged)));
     }
     if tally.is_silent() {
-        evidence.unprove_unless(false);
+        evidence.unprove();
         let silent = tally.silent;
         let judge_count = tally.judges;
         let name = tally.first_silent.as_deref().unwrap_or_default();
@@ -443,7 +446,7 @@ fn bake(
 fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observation<'_>) -> Transition {
     let now = observation.now;
     let failure = observation.publish_failure(&transfer.target);
-    let since = evidence.unpublished_since(failure.is_some(), now.steady);
+    let since = evidence.unpublished_since(failure, now.steady);
     let deadline = observation.spec.progress_deadline_seconds;
     let overdue = since.map(|since| since + seconds(deadline));
     // A call that failed before the deadline may succeed now.

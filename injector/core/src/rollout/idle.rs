@@ -58,7 +58,7 @@ fn watch_current(base: &Base, evidence: &mut Evidence, observation: &Observation
     match reach_verdict(evidence, observation, names, watch_seconds) {
         Verdict::Bad(explanation) => {
             evidence.suspect_until(now.steady);
-            Effects { suspect: Some(format!("version {}: {}", base.current, explanation.message)), ..effects }
+            Effects { suspicion: Some(format!("version {}: {}", base.current, explanation.message)), ..effects }
         }
         Verdict::Inconclusive { reconcile_at, .. } => effects.reconcile_by(reconcile_at),
         Verdict::Clear => effects,

@@ -118,10 +118,10 @@ pub struct Observation<'a> {
     pub approvals: &'a [ReleaseApproval],
     /// The measurements of the version.
     pub measured: Option<&'a RolloutAnalysisStatus>,
-    /// Whether any object is kept at the current version.
-    pub publishes: bool,
+    /// Whether the config has objects, which are kept at the current version.
+    pub has_objects: bool,
     /// The last attempt to publish a version. It is noted even if there is no object to publish.
-    pub published: Option<&'a PublishAttempt>,
+    pub publish_attempt: Option<&'a PublishAttempt>,
     /// The earliest time when workloads may have been restarted with the current version, if known.
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
@@ -147,8 +147,8 @@ impl Observation<'_> {
     /// Returns the hold on the version while the hub is away, however the version is assigned. The deadline does not
     /// end this hold. Without pods to move, nobody needs the hub. If no report of the version is missing, reports that
     /// wait in the hub do not matter.
-    pub(super) fn hub_away_effects(&self, owed: bool) -> Option<Effects> {
-        let matters = |away: &HubAway| !self.pods.is_empty() && (owed || *away == HubAway::NotRenewing);
+    pub(super) fn hub_away_effects(&self, unreported: usize) -> Option<Effects> {
+        let matters = |away: &HubAway| !self.pods.is_empty() && (unreported > 0 || *away == HubAway::NotRenewing);
         let Explanation { reason, message } = self.hub_away.filter(matters)?.explanation();
         Some(Effects::hold(reason, message))
     }
@@ -164,18 +164,18 @@ impl Observation<'_> {
                 _ => Effects::wait(Reason::NotPublished, message, None),
             });
         }
-        let (reason, message) = if self.publishes {
+        let (reason, message) = if self.has_objects {
             (Reason::Publishing, format!("version {version} is being published"))
         } else {
             (Reason::Restarting, "Nudge looks for workloads to restart".to_owned())
         };
-        let is_settled = self.published.is_some_and(|attempt| attempt.version == version);
+        let is_settled = self.publish_attempt.is_some_and(|attempt| attempt.version == version);
         (!is_settled).then(|| Effects::wait(reason, message, None))
     }
 
     /// Returns the failure of the last attempt to publish the version.
     pub(super) fn publish_failure(&self, version: &str) -> Option<&PublishFailure> {
-        self.published.filter(|attempt| attempt.version == version)?.failure.as_ref()
+        self.publish_attempt.filter(|attempt| attempt.version == version)?.failure.as_ref()
     }
 
     /// Returns the time that a pod has to acknowledge. The time that the pod's report may wait in the hub's own queue

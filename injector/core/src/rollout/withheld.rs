@@ -16,12 +16,12 @@ pub struct Withheld {
     /// The reason and the message.
     pub why: Explanation,
     /// The time when the reason may have changed even if no change is observed.
-    pub until: Option<SteadyTime>,
+    pub recheck_at: Option<SteadyTime>,
     /// The time when the wait ends by itself, in whole seconds.
-    pub ends: Option<Timestamp>,
+    pub ends_at: Option<Timestamp>,
     /// Whether the version continued until a moment ago, and the answer whether it still may is under way. The rollout
     /// stops, and its message stays.
-    pub unsaid: bool,
+    pub keeps_message: bool,
 }
 
 /// Returns whether even the first version of a config waits because of this reason while no pod runs any version.
@@ -39,10 +39,10 @@ impl Withheld {
 
     /// Returns the effects of a rollout that is held, which the progress deadline does not end.
     pub(super) fn effects(&self) -> Effects {
-        if self.unsaid {
-            return Effects { reconcile_at: self.until, ..Effects::default() };
+        if self.keeps_message {
+            return Effects { reconcile_at: self.recheck_at, ..Effects::default() };
         }
-        let withheld = Some(WithheldStatus { reason: self.why.reason, until_time: self.ends.map(Time) });
-        Effects { reconcile_at: self.until, ..Continuation::Held { why: self.why.clone(), withheld }.into() }
+        let withheld = Some(WithheldStatus { reason: self.why.reason, until_time: self.ends_at.map(Time) });
+        Effects { reconcile_at: self.recheck_at, ..Continuation::Held { why: self.why.clone(), withheld }.into() }
     }
 }

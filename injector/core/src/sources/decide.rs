@@ -14,7 +14,7 @@ use super::debounced_version::{DebouncedVersion, after};
 use super::periods::{debounce, min_period};
 use super::retention::{decide_retention, note_gone};
 use super::source_faults::source_faults;
-use super::source_snapshot::{Act, Decision, SourceSnapshot, Upstream};
+use super::source_snapshot::{Act, SourceDecision, SourceSnapshot, Upstream};
 use super::version_holder::version_holder;
 use crate::requester::noted_retry_time;
 use crate::versions::{is_nearly_full, is_of_source};
@@ -39,7 +39,7 @@ enum SourceOutcome {
 }
 
 /// Decides the next act of a source.
-pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
+pub fn decide(observed: &SourceSnapshot<'_>) -> SourceDecision {
     let SourceSnapshot { source, upstream, now, .. } = *observed;
     let before = source.status.clone().unwrap_or_default();
     let mut status = ConfigSourceStatus { observed_generation: source.metadata.generation, ..before };
@@ -53,7 +53,7 @@ pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     match outcome {
         SourceOutcome::Quiet { until } => {
             status.waiting = waited;
-            return Decision { status: with_first_condition(status, observed), act, recheck_at: until.or(due) };
+            return SourceDecision { status: with_first_condition(status, observed), act, recheck_at: until.or(due) };
         }
         SourceOutcome::Acts(next) => {
             // The status reports the outcome of the act later.
@@ -74,7 +74,7 @@ pub fn decide(observed: &SourceSnapshot<'_>) -> Decision {
     if let Upstream::Content(newest) = upstream {
         status.observed_version = Some(newest.version.clone());
     }
-    Decision { status, act, recheck_at }
+    SourceDecision { status, act, recheck_at }
 }
 
 /// Returns the outcome of the decision: the first one that applies.

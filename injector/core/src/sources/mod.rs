@@ -25,6 +25,6 @@ pub use key_patterns::selects_key;
 pub use older_rival::older_rival;
 pub use periods::{debounce, poll_period};
 pub use source_faults::{git_target, oci_target, source_faults, vault_address};
-pub use source_snapshot::{Act, Decision, SourceSnapshot, Upstream};
+pub use source_snapshot::{Act, SourceDecision, SourceSnapshot, Upstream};
 pub use unpublishable::explain_unpublishable;
 pub use version_holder::{FIELD_MANAGER, release_version_field, version_holder};

@@ -8,7 +8,7 @@ use nudge_api::{ConfigSourceSpec, Explanation, GitReference, GitSource, OciSourc
 use crate::config::name_fault;
 use crate::faults::invalid;
 use crate::outbound::Address;
-use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
+use crate::remote::{GitUrl, OciReference, Pick, Revision, check_path};
 
 /// The fault of a source that names no place, or more than one.
 const NO_PLACE: &str = "it must name exactly one of git, oci and vault; a ConfigMap or Secret that pods should follow needs no source: \
@@ -56,8 +56,8 @@ fn revision(GitReference { branch, tag, semver, commit }: &GitReference) -> Resu
 }
 
 /// Returns the repository and the artifact that a source requests.
-pub fn oci_target(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
-    let reference = Reference::parse(&from.url).map_err(|error| invalid("spec.from.oci.url", error))?;
+pub fn oci_target(from: &OciSource) -> Result<(OciReference, Pick), Explanation> {
+    let reference = OciReference::parse(&from.url).map_err(|error| invalid("spec.from.oci.url", error))?;
     let pick = match (&from.tag, &from.semver, &from.digest) {
         (Some(tag), None, None) => Pick::Tag(tag.clone()),
         (None, Some(range), None) => Pick::Semver(range.clone()),

@@ -54,7 +54,7 @@ pub enum Act {
 
 /// The decision about a source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct SourceDecision {
     /// The status as it should be.
     pub status: ConfigSourceStatus,
     /// The act to carry out.

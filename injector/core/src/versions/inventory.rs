@@ -10,7 +10,7 @@ use nudge_api::{
 };
 
 use super::part_facts::object_name;
-use super::rule_verdicts::{Judgement, Judging, Unjudged, bounded, judge};
+use super::rule_verdicts::{Judging, SealRefusal, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{FactsByUid, SealCheck, facts_of, part_number, seal_check};
 use super::version_room::{Occupancy, Occupant, retired_record};
@@ -218,7 +218,7 @@ impl Sealing<'_> {
             return true;
         }
         let judgement = judge(version, &sealed.parts, self.status, self.judging);
-        let Some(Judgement { held, invalid, unjudged }) = judgement else { return true };
+        let Some(SealRefusal { held, invalid, unjudged }) = judgement else { return true };
         inventory.invalid.extend(invalid);
         inventory.unjudged.extend(unjudged);
         inventory.leave(version, held);

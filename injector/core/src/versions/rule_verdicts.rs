@@ -69,7 +69,7 @@ pub struct Unjudged {
 }
 
 /// The reason why a complete version is not sealed.
-pub(super) struct Judgement {
+pub(super) struct SealRefusal {
     pub(super) held: SealCheck,
     /// The record of the version in the status.
     pub(super) invalid: Option<InvalidVersion>,
@@ -82,7 +82,7 @@ pub(super) fn judge(
     parts: &[PartStatus],
     status: &VersionedConfigStatus,
     judging: &Judging<'_>,
-) -> Option<Judgement> {
+) -> Option<SealRefusal> {
     let content = content_of(parts);
     let cause = match judging.rules {
         RulesState::None => return None,
@@ -94,7 +94,7 @@ pub(super) fn judge(
                 let held = SealCheck::Refused(format!(
                     "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
                 ));
-                return Some(Judgement { held, invalid, unjudged: None });
+                return Some(SealRefusal { held, invalid, unjudged: None });
             }
             None => None,
         },
@@ -103,7 +103,7 @@ pub(super) fn judge(
     let invalid = status.invalid.iter().find(|record| record.version == version).cloned();
     let objects = parts.iter().map(|part| (part.kind, part.name.clone())).collect();
     let unjudged = Some(Unjudged { version: version.to_owned(), objects, content });
-    Some(Judgement { held: SealCheck::Unjudged(cause), invalid, unjudged })
+    Some(SealRefusal { held: SealCheck::Unjudged(cause), invalid, unjudged })
 }
 
 /// Returns the digest of the content of these parts.

@@ -51,14 +51,9 @@ fn shows_failures(shown: &Report, condition: &Report) -> bool {
     })
 }
 
-/// Turns the report that the agent made at `report_second` into the condition of its pod; `None` if the agent knows
+/// Turns the report that the agent made at `reported_at` into the condition of its pod; `None` if the agent knows
 /// more than this replica.
-pub(super) fn judge(
-    pod: &PodState,
-    views: &[ConfigView],
-    report: &ReportRequest,
-    report_second: i64,
-) -> Option<Report> {
+pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest, reported_at: i64) -> Option<Report> {
     let reported_config = |view: &ConfigView| report.configs.iter().find(|config| config.name == view.name);
     let is_ahead =
         |view: &ConfigView, config: &ReportedConfig| config.uid == view.uid && config.revision > view.revision;
@@ -91,7 +86,7 @@ pub(super) fn judge(
         versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
         state: explanation.map_or(success, |explanation| ReportState::of(clip(explanation))),
         reasons,
-        at: Some(report_second),
+        at: Some(reported_at),
     })
 }
 

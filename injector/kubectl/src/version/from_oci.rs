@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, ArtifactLocation, Credential, Pick, PullRequest, Reference, Registry, credential_of};
+use nudge_oci::{Artifact, ArtifactLocation, Credential, OciReference, Pick, PullRequest, Registry, credential_of};
 use nudge_outbound::{Reach, system_authorities};
 use nudge_protocol::error_chain::message;
 use zeroize::Zeroizing;
@@ -61,7 +61,7 @@ impl Registries {
     }
 
     /// Returns the credential for the registry.
-    pub(crate) fn credential(&self, reference: &Reference) -> Result<Credential, Failure> {
+    pub(crate) fn credential(&self, reference: &OciReference) -> Result<Credential, Failure> {
         let Some(DockerConfig { path, content }) = self.config()? else { return Ok(Credential::Anonymous) };
         credential_of(&content, reference).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
     }

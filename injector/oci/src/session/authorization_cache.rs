@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyper::header::HeaderValue;
-use nudge_core::remote::Reference;
+use nudge_core::remote::OciReference;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
@@ -24,7 +24,7 @@ pub(super) struct AuthorizationKey {
 }
 
 impl AuthorizationKey {
-    pub(super) fn new(reference: &Reference, action: Action, credential: &Credential) -> Self {
+    pub(super) fn new(reference: &OciReference, action: Action, credential: &Credential) -> Self {
         let encoded = credential.encoded();
         let hash = digest(&SHA256, encoded.as_ref().map(|text| text.as_bytes()).unwrap_or_default());
         let mut credential_hash = [0; 32];
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_what_another_credential_got() {
-        let [one, two] = ["oci://r/a", "oci://r/b"].map(|it| Reference::parse(it).unwrap());
+        let [one, two] = ["oci://r/a", "oci://r/b"].map(|it| OciReference::parse(it).unwrap());
         let basic = |password: &str| Credential::Basic {
             username: "a".to_owned(),
             password: Zeroizing::new(password.to_owned()),

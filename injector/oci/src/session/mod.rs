@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use nudge_core::outbound::Address;
-use nudge_core::remote::Reference;
+use nudge_core::remote::OciReference;
 use nudge_outbound::{Authorities, Bounds, Reach};
 use serde::Deserialize;
 
@@ -90,7 +90,7 @@ impl RepositoryRequest {
 /// The requests of one pull or push.
 pub(crate) struct Session<'a> {
     registry: &'a Registry,
-    pub(crate) reference: &'a Reference,
+    pub(crate) reference: &'a OciReference,
     credential: &'a Credential,
     trusts_realm: RealmFilter<'a>,
     action: Action,
@@ -101,7 +101,7 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(crate) fn new(
         registry: &'a Registry,
-        reference: &'a Reference,
+        reference: &'a OciReference,
         credential: &'a Credential,
         trusts_realm: RealmFilter<'a>,
         action: Action,

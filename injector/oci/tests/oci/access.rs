@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use nudge_oci::{Credential, OciError, PullRequest, Reference};
+use nudge_oci::{Credential, OciError, OciReference, PullRequest};
 use nudge_protocol::error_chain::chain;
 
 use crate::asking::{HIDDEN, all, anywhere, basic, files, plain, pulled, refused, tag};
@@ -27,7 +27,7 @@ async fn a_password_is_checked_by_the_registry_over_tls() -> Result<()> {
         Ok((auth, format!(", tls: {{certificate: {chain}, key: {key}}}")))
     })
     .await?;
-    let reference = Reference::parse(&format!("oci://{}/team/shop", server.host()))?;
+    let reference = OciReference::parse(&format!("oci://{}/team/shop", server.host()))?;
     let (registry, right, wanted) = (certificate.client()?, basic("right"), tag("1"));
     let bad = basic(HIDDEN);
     let digest = registry.push(&reference, "1", &files([("a", "1")]), &right, &|_| false).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use nudge_oci::{Artifact, Credential, OciError, Pick, PullRequest, Reference, Registry};
+use nudge_oci::{Artifact, Credential, OciError, OciReference, Pick, PullRequest, Registry};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use rustls::RootCertStore;
@@ -18,8 +18,8 @@ pub(crate) fn anywhere() -> Registry {
     Registry::new(Reach::Anywhere, Arc::new(RootCertStore::empty()))
 }
 
-pub(crate) fn plain(host: &str) -> Result<Reference> {
-    Ok(Reference::parse(&format!("oci+http://{host}/team/shop"))?)
+pub(crate) fn plain(host: &str) -> Result<OciReference> {
+    Ok(OciReference::parse(&format!("oci+http://{host}/team/shop"))?)
 }
 
 pub(crate) fn tag(tag: &str) -> Pick {
@@ -31,7 +31,7 @@ pub(crate) fn basic(password: &str) -> Credential {
 }
 
 /// Everything, by nobody.
-pub(crate) fn all<'a>(reference: &'a Reference, pick: &'a Pick) -> PullRequest<'a> {
+pub(crate) fn all<'a>(reference: &'a OciReference, pick: &'a Pick) -> PullRequest<'a> {
     PullRequest {
         reference,
         pick,

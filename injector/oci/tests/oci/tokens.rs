@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use nudge_oci::{Credential, OciError, PullRequest, Reference, Registry};
+use nudge_oci::{Credential, OciError, OciReference, PullRequest, Registry};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use rustls::ServerConfig;
@@ -206,7 +206,7 @@ async fn a_realm_that_is_none_gets_nothing() -> Result<()> {
             answer(401, &[("www-authenticate", &challenge)], HIDDEN)
         });
         let server = server.await?;
-        let reference = Reference::parse(&format!("oci://{}/team/shop", server.host()))?;
+        let reference = OciReference::parse(&format!("oci://{}/team/shop", server.host()))?;
         refused(&certificate.client()?, &PullRequest { credential: &right, ..all(&reference, &wanted) }).await
     };
     let host = realm.host();

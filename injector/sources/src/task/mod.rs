@@ -15,7 +15,7 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, Versioned
 use nudge_authoring::source_name;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::sources::{self, Decision, SourceSnapshot, Upstream, debounce, decide};
+use nudge_core::sources::{self, SourceDecision, SourceSnapshot, Upstream, debounce, decide};
 use nudge_core::versions::Seals;
 use nudge_protocol::NameError;
 use nudge_protocol::backoff::Backoff;
@@ -313,7 +313,7 @@ impl Task {
         self.write_status().await;
     }
 
-    fn decide(&self) -> Decision {
+    fn decide(&self) -> SourceDecision {
         let upstream = match &self.content {
             _ if matches!(self.config, KnownConfig::Unknown) || self.rival == Rival::Unknown => Upstream::Unknown,
             ContentState::Unknown => Upstream::Unknown,

@@ -187,8 +187,8 @@ impl Judge for Engine {
                 approvals: &[],
                 withheld: self.withheld.as_ref(),
                 measured: None,
-                publishes: true,
-                published: Some(&PublishAttempt::settled(&self.published)),
+                has_objects: true,
+                publish_attempt: Some(&PublishAttempt::settled(&self.published)),
                 current_since: None,
                 restart: &Restarts::Done,
                 report_wait: 0,
@@ -255,7 +255,12 @@ impl Judge for Engine {
 
 /// Somebody holds the config.
 fn on_hold() -> Withheld {
-    Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
+    Withheld {
+        why: Reason::OnHold.explained("the config is on hold"),
+        recheck_at: None,
+        ends_at: None,
+        keeps_message: false,
+    }
 }
 
 /// Returns the condition Ready. A rollout that does not move continues from it.

@@ -8,7 +8,7 @@ use nudge_protocol::limits::MAX_CONFIGS;
 
 use super::annotations::{AGENT_START_TIMEOUT, CONFIGS, INJECT};
 use super::pod_request::PodRequest;
-use super::references::{Reference, is_bundle, referenced_secrets, references};
+use super::references::{ConfigReference, is_bundle, referenced_secrets, references};
 use crate::baseline::BaselineVerdict;
 use crate::injection::facts::InjectionFacts;
 use crate::injection::refusal::{InjectionRefusal, shorten};
@@ -87,7 +87,7 @@ fn referenced_configs(
     foreign: &[String],
 ) -> Result<(Vec<ConfigName>, Vec<String>), InjectionRefusal> {
     let referenced = references(pod, request.containers.as_deref(), foreign);
-    let exists = |reference: &Reference| {
+    let exists = |reference: &ConfigReference| {
         let name = &reference.name;
         facts.config_maps.contains_key(name) || facts.configs.keys().any(|config| config.as_str() == name)
     };

@@ -14,7 +14,7 @@ use crate::injection::volume_objects::objects;
 const MAX_REFERENCES: usize = 64;
 
 /// A ConfigMap that containers reference.
-pub(super) struct Reference {
+pub(super) struct ConfigReference {
     pub(super) name: String,
     /// Whether a container does not start without the ConfigMap.
     pub(super) required: bool,
@@ -23,8 +23,8 @@ pub(super) struct Reference {
 /// Returns the ConfigMaps that the user's containers reference by a variable, `envFrom` or a mounted volume, each once,
 /// in their order. `named` are the containers that the user has named, if any; otherwise all containers count except
 /// the `foreign` ones of other injectors.
-pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<Reference> {
-    let mut references: Vec<Reference> = Vec::new();
+pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<ConfigReference> {
+    let mut references: Vec<ConfigReference> = Vec::new();
     for member in referencing_members(pod, named, foreign) {
         for (name, required) in of_container(pod, &member.container) {
             if name == RESERVED || ConfigName::new(name).is_err() {
@@ -33,7 +33,7 @@ pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[Str
             let required = required && !is_bundle(name);
             match references.iter_mut().find(|reference| reference.name == name) {
                 Some(reference) => reference.required |= required,
-                None => references.push(Reference { name: name.to_owned(), required }),
+                None => references.push(ConfigReference { name: name.to_owned(), required }),
             }
         }
     }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{RolloutStage, VersionedConfigStatus};
 
 use super::subject::pod_number;
-use super::thresholds::{ALL, Place, is_below};
+use super::thresholds::{ALL, PodPlace, is_below};
 use crate::identity::Identity;
 use crate::injection::is_updated_by_rollout;
 use crate::keys::PodUid;
@@ -39,11 +39,14 @@ pub fn version_by_number<'a>(
     if status.target_version.is_none() {
         return status.current_version.as_deref();
     }
-    version_of_place(status, Place { number: pod_number(identity, pod_uid), workload, labels })
+    version_of_place(status, PodPlace { number: pod_number(identity, pod_uid), workload, labels })
 }
 
 /// Returns the version for the pod with this place in the order.
-pub(in crate::rollout) fn version_of_place<'a>(status: &'a VersionedConfigStatus, place: Place<'_>) -> Option<&'a str> {
+pub(in crate::rollout) fn version_of_place<'a>(
+    status: &'a VersionedConfigStatus,
+    place: PodPlace<'_>,
+) -> Option<&'a str> {
     let moved = is_below(&status.internal, place);
     status.target_version.as_deref().filter(|_| moved).or(status.current_version.as_deref())
 }
@@ -75,7 +78,7 @@ pub fn version_for_new_pod<'a>(
         return version_by_number(status, identity, &uid, workload, &labels);
     }
     let last = u32::try_from(ALL - 1).unwrap_or(u32::MAX);
-    version_of_place(status, Place { number: last, workload, labels: &labels })
+    version_of_place(status, PodPlace { number: last, workload, labels: &labels })
 }
 
 #[cfg(test)]

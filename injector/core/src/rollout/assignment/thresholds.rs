@@ -41,7 +41,7 @@ pub struct Thresholds {
 
 /// The properties of a pod that decide which version it is assigned.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rollout) struct Place<'a> {
+pub(in crate::rollout) struct PodPlace<'a> {
     pub(in crate::rollout) number: u32,
     pub(in crate::rollout) workload: Option<&'a WorkloadId>,
     pub(in crate::rollout) labels: &'a BTreeMap<String, String>,
@@ -49,8 +49,8 @@ pub(in crate::rollout) struct Place<'a> {
 
 impl Subject {
     /// Returns the properties of the pod that decide which version it is assigned.
-    pub(in crate::rollout) fn place(&self) -> Place<'_> {
-        Place { number: self.number, workload: self.workload.as_ref(), labels: &self.labels }
+    pub(in crate::rollout) fn place(&self) -> PodPlace<'_> {
+        PodPlace { number: self.number, workload: self.workload.as_ref(), labels: &self.labels }
     }
 }
 
@@ -70,14 +70,14 @@ fn is_whole(count: &Pods) -> bool {
 }
 
 /// Returns whether the target of this rollout is assigned to the pod.
-pub(in crate::rollout) fn is_below(status: &InternalStatus, pod: Place<'_>) -> bool {
+pub(in crate::rollout) fn is_below(status: &InternalStatus, pod: PodPlace<'_>) -> bool {
     let workload = pod.workload.map_or("", WorkloadId::as_str);
     let entry = status.workloads.iter().find(|entry| entry.workload == workload);
     below(entry.map_or(status.threshold, |entry| entry.threshold), &status.selectors, pod)
 }
 
 /// Returns whether the pod's number is below the threshold of its workload, or of a selector.
-fn below(threshold: u64, selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
+fn below(threshold: u64, selectors: &[SelectorThreshold], pod: PodPlace<'_>) -> bool {
     let number = u64::from(pod.number);
     number < threshold || selectors.iter().any(|other| number < other.threshold && matches(&other.selector, pod.labels))
 }

@@ -7,7 +7,7 @@ use nudge_api::{AnalysisStatus, Reason, RolloutAnalysisSpec};
 
 use super::evidence::Evidence;
 use super::tally::Tally;
-use crate::analysis::{Judgement, RoundStart, RoundVerdict, VersionNames, judge, sample_pods};
+use crate::analysis::{RoundJudgement, RoundStart, RoundVerdict, VersionNames, judge, sample_pods};
 use crate::owners::WorkloadId;
 use crate::rollout::state::{Rollout, Stage, Transfer};
 use crate::rollout::{Effects, Observation, Subject};
@@ -22,7 +22,7 @@ pub(in crate::rollout) fn judge_analyses(
     transfer: &Transfer,
     evidence: &mut Evidence,
     observation: &Observation<'_>,
-) -> Option<Judgement> {
+) -> Option<RoundJudgement> {
     if !is_analyzed(observation) {
         return None;
     }
@@ -46,7 +46,7 @@ fn begin_round<'a>(evidence: &'a mut Evidence, observation: &Observation<'_>) ->
 /// Returns the numbers for the status: the last numbers stay until there are newer numbers.
 pub(in crate::rollout) fn analysis_statuses(
     transfer: &Transfer,
-    judgement: Option<&Judgement>,
+    judgement: Option<&RoundJudgement>,
     observation: &Observation<'_>,
 ) -> Vec<AnalysisStatus> {
     match judgement {
@@ -61,7 +61,7 @@ pub(in crate::rollout) fn analysis_statuses(
 /// Returns why the numbers hold the move, or nothing if they are good. The progress deadline does not end the hold: the
 /// version is not to blame if numbers can't be measured.
 pub(in crate::rollout) fn analysis_wait(
-    judgement: Option<&Judgement>,
+    judgement: Option<&RoundJudgement>,
     tally: &Tally,
     observation: &Observation<'_>,
 ) -> Option<Effects> {
@@ -69,7 +69,7 @@ pub(in crate::rollout) fn analysis_wait(
         return None;
     }
     // The pods have proven the target a moment ago.
-    let Some(Judgement { verdict, recheck_after, .. }) = judgement else {
+    let Some(RoundJudgement { verdict, recheck_after, .. }) = judgement else {
         let message = "the numbers of spec.rollout.analysis are not known yet".to_owned();
         return Some(Effects::wait(Reason::Progressing, message, Some(observation.now.steady)));
     };

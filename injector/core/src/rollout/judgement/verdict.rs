@@ -233,10 +233,10 @@ fn sudden_harm_end(evidence: &Evidence, watch_seconds: u32) -> Option<SteadyTime
     if first.is_immediate() || first.at >= stepped + seconds(watch_seconds) {
         return None;
     }
-    let [(longer, longer_harmed), (fresh, fresh_harmed)] = evidence.by_age(stepped, until);
-    let longer = u64::from(longer);
-    let fresh = u64::from(fresh);
-    let is_sudden = longer_harmed > 0 && 2 * u64::from(longer_harmed) * fresh >= u64::from(fresh_harmed) * longer;
+    let [longer, fresh] = evidence.by_age(stepped, until);
+    let product = |harmed: u32, judges: u32| u64::from(harmed) * u64::from(judges);
+    let is_sudden =
+        longer.harmed > 0 && 2 * product(longer.harmed, fresh.judges) >= product(fresh.harmed, longer.judges);
     is_sudden.then_some(until)
 }
 
@@ -290,6 +290,13 @@ pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) 
     format!("{} on {target} {verb}{first}; {others}", count_of(numbers.harmed, numbers.assigned))
 }
 
+/// The pods of a workload, and their templates.
+#[derive(Default)]
+struct WorkloadPods<'a> {
+    count: u32,
+    templates: HashSet<Option<&'a str>>,
+}
+
 /// Judges the target by the new pods that fail with it.
 fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: VersionNames<'_>) -> Verdict {
     let born = evidence.newborns(observation.pods);
@@ -297,16 +304,16 @@ fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>, names: Ver
     if born.is_empty() {
         return verdict;
     }
-    let mut workloads: HashMap<Option<&WorkloadId>, (u32, HashSet<Option<&str>>)> = HashMap::new();
+    let mut workloads: HashMap<Option<&WorkloadId>, WorkloadPods<'_>> = HashMap::new();
     for pod in observation.pods {
-        let (sisters, templates) = workloads.entry(pod.workload.as_ref()).or_default();
-        *sisters += 1;
-        templates.insert(pod.template.as_deref());
+        let workload = workloads.entry(pod.workload.as_ref()).or_default();
+        workload.count += 1;
+        workload.templates.insert(pod.template.as_deref());
     }
     let mut single_newborns = Vec::new();
     for (&(workload, _), new) in born.iter().filter(|(_, new)| new.failing > 0) {
-        let (sisters, templates) = &workloads[&workload];
-        let enough = new.failing >= if new.well_before > 0 || *sisters == 1 { 1 } else { 2 };
+        let WorkloadPods { count, templates } = &workloads[&workload];
+        let enough = new.failing >= if new.well_before > 0 || *count == 1 { 1 } else { 2 };
         let another = templates.len() > 1;
         let Some(pod) = new.first else { continue };
         if !enough {

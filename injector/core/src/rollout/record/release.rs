@@ -193,7 +193,7 @@ fn note_judgement(open: &mut Release, transfer: &Transfer, after: &Rollout, effe
     let goes_on = matches!(after, Rollout::Forward(next) if next.stopped_by == transfer.stopped_by);
     // A move that was held keeps the numbers that it was held by.
     if !goes_on && open.outcome != Some(ReleaseOutcome::Held) {
-        open.evidence = effects.numbers.clone().or_else(|| transfer.evidence.clone());
+        open.evidence = effects.evidence.clone().or_else(|| transfer.evidence.clone());
     }
 }
 

@@ -80,7 +80,12 @@ pub(super) struct TestRollout {
 
 /// Somebody holds the config.
 pub(super) fn on_hold() -> Withheld {
-    Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
+    Withheld {
+        why: Reason::OnHold.explained("the config is on hold"),
+        recheck_at: None,
+        ends_at: None,
+        keeps_message: false,
+    }
 }
 
 /// The condition Ready.
@@ -169,8 +174,8 @@ impl TestRollout {
                 approvals: &[],
                 withheld: self.withheld.as_ref(),
                 measured: self.measured.as_ref(),
-                publishes: true,
-                published: published.as_ref(),
+                has_objects: true,
+                publish_attempt: published.as_ref(),
                 current_since: None,
                 restart: &self.restart,
                 report_wait: self.report_wait,
@@ -192,7 +197,7 @@ impl TestRollout {
             }
             let same = self.status == before;
             self.events.extend(effects.event.take());
-            self.suspect = effects.suspect.take().or(self.suspect.take());
+            self.suspect = effects.suspicion.take().or(self.suspect.take());
             if effects.continuation != Continuation::AtOnce && same {
                 return effects;
             }

@@ -7,7 +7,7 @@ use super::{TestRollout, failure, reason};
 use crate::rollout::Withheld;
 
 fn withheld(reason: Reason) -> Withheld {
-    Withheld { why: reason.explained("it may not continue"), until: None, ends: None, unsaid: false }
+    Withheld { why: reason.explained("it may not continue"), recheck_at: None, ends_at: None, keeps_message: false }
 }
 
 #[test]

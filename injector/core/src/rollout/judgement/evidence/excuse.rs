@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::super::harm::HarmKind;
-use super::Evidence;
 use super::history::PodHistory;
+use super::{Evidence, HarmCount};
 use crate::keys::PodUid;
 use crate::pods::Removal;
 use crate::rollout::clock::{Millis, SteadyTime};
@@ -17,13 +17,6 @@ const REMOVAL_WINDOW: Millis = 10_000;
 /// The time that a pod must be healthy again, before its harm is compared with others, for the harm to be forgiven
 /// once.
 const RECOVERY_TIME: Millis = 2_500;
-
-/// The pods of a node that judge the target.
-#[derive(Clone, Copy, Debug, Default)]
-struct NodePods {
-    judges: u32,
-    harmed: u32,
-}
 
 impl Evidence {
     /// Forgets one short unreadiness of each pod. For example, all pods of a node are unready for a moment when its
@@ -59,7 +52,7 @@ impl Evidence {
         };
         let target = trial.target.clone();
         let pods: HashMap<&PodUid, &Subject> = observation.pods.iter().map(|pod| (&pod.uid, pod)).collect();
-        let mut nodes: HashMap<Option<&str>, NodePods> = HashMap::new();
+        let mut nodes: HashMap<Option<&str>, HarmCount> = HashMap::new();
         for pod in observation.pods {
             let history = self.pods.get(&pod.uid);
             let is_judge = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
@@ -77,7 +70,7 @@ impl Evidence {
                 Some(pod) if harm.assigned && pod.is_unaffected_by(&target) => true,
                 Some(pod) => !pod.node_ready || (is_recent && (pod.removal != Removal::None || pod.is_ending())),
             };
-            let NodePods { judges, harmed } = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
+            let HarmCount { judges, harmed } = nodes.get(&harm.node.as_deref()).copied().unwrap_or_default();
             let delay = harm.comparison_time() - harm.at;
             let others = harm.node.as_ref().filter(|_| harm.assigned).and_then(|node| observation.neighbours.get(node));
             let is_of_node = others.is_some_and(|others| others.is_node_at_fault(harm.at, delay, harmed, judges));

@@ -16,9 +16,10 @@ use std::collections::{HashMap, HashSet};
 use self::history::{Assignment, Growth, PodHistory};
 use super::harm::Harm;
 use crate::analysis::RoundMemory;
+use crate::hub_health::HubAway;
 use crate::keys::PodUid;
-use crate::rollout::Subject;
 use crate::rollout::clock::{Millis, SteadyTime, seconds};
+use crate::rollout::{PublishFailure, Subject};
 
 /// The time that containers must be unready before this counts as harm.
 pub(in crate::rollout) const UNREADY_TOLERANCE: Millis = 3_000;
@@ -68,12 +69,31 @@ pub(in crate::rollout) struct Trial {
     pub(in crate::rollout) unpublished_since: Option<SteadyTime>,
     /// The time when the move began to wait only for time to pass.
     quiet_since: Option<SteadyTime>,
-    /// Whether the hub was away at the last observation.
-    hub_away: bool,
-    /// The time when the hub came back, if it was away.
-    hub_back_since: Option<SteadyTime>,
+    hub_contact: HubContact,
     /// The time when a pod with the target last counted.
     pub(in crate::rollout) judged_at: Option<SteadyTime>,
+}
+
+/// The contact of pods to the hub during a trial.
+#[derive(Clone, Copy, Debug, Default)]
+enum HubContact {
+    /// The hub was never away.
+    #[default]
+    Unbroken,
+    /// The hub was away at the last observation, which was at this time.
+    Lost(SteadyTime),
+    /// The hub has been back since this time.
+    Back(SteadyTime),
+}
+
+impl HubContact {
+    /// Returns since when pods reach the hub, if it was away.
+    fn since(self) -> Option<SteadyTime> {
+        match self {
+            Self::Unbroken => None,
+            Self::Lost(time) | Self::Back(time) => Some(time),
+        }
+    }
 }
 
 /// The maximum number of pods that had proven the target so far, and the time when that number was reached.
@@ -90,6 +110,14 @@ pub(in crate::rollout) struct AtRisk {
     pub(in crate::rollout) assigned: u32,
     /// The number of pods without it.
     pub(in crate::rollout) unassigned: u32,
+}
+
+/// The judges of a group of pods with the target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::rollout) struct HarmCount {
+    pub(in crate::rollout) judges: u32,
+    /// The number of judges that were harmed.
+    pub(in crate::rollout) harmed: u32,
 }
 
 impl AtRisk {
@@ -238,17 +266,17 @@ impl Evidence {
         self.at_risk
     }
 
-    /// Returns two pairs of numbers: the first for pods that had the target before this step, the second for pods that
-    /// got it then. Each pair has the number of pods that judge, and the number of them that were harmed between both
-    /// times.
-    pub(in crate::rollout) fn by_age(&self, stepped: SteadyTime, until: SteadyTime) -> [(u32, u32); 2] {
+    /// Returns the judges that had the target before this step, and those that got it then, with the number of them that
+    /// were harmed between both times.
+    pub(in crate::rollout) fn by_age(&self, stepped: SteadyTime, until: SteadyTime) -> [HarmCount; 2] {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&PodUid> = self.harms().filter(harmed).map(|harm| &harm.uid).collect();
-        let mut counts = [(0, 0); 2];
+        let mut counts = [HarmCount::default(); 2];
         for (uid, history) in self.pods.iter().filter(|(_, history)| history.role.judges()) {
             let Some(assignment) = history.assignment else { continue };
-            let (judges, fallen) = &mut counts[usize::from(assignment.since() >= stepped)];
-            (*judges, *fallen) = (*judges + 1, *fallen + u32::from(harmed.contains(uid)));
+            let count = &mut counts[usize::from(assignment.since() >= stepped)];
+            count.judges += 1;
+            count.harmed += u32::from(harmed.contains(uid));
         }
         counts
     }
@@ -269,9 +297,9 @@ impl Evidence {
         self.trial.as_mut().map_or(now, |trial| *trial.proven_since.get_or_insert(now))
     }
 
-    /// Notes that pods do not prove the target any more, unless this is expected.
-    pub(in crate::rollout) fn unprove_unless(&mut self, expected: bool) {
-        if let Some(trial) = self.trial.as_mut().filter(|_| !expected) {
+    /// Notes that pods do not prove the target any more.
+    pub(in crate::rollout) fn unprove(&mut self) {
+        if let Some(trial) = &mut self.trial {
             trial.proven_since = None;
         }
     }
@@ -295,9 +323,13 @@ impl Evidence {
     }
 
     /// Notes whether publishing the target fails. Returns the time since when it does.
-    pub(in crate::rollout) fn unpublished_since(&mut self, fails: bool, now: SteadyTime) -> Option<SteadyTime> {
+    pub(in crate::rollout) fn unpublished_since(
+        &mut self,
+        failure: Option<&PublishFailure>,
+        now: SteadyTime,
+    ) -> Option<SteadyTime> {
         let trial = self.trial.as_mut()?;
-        trial.unpublished_since = fails.then(|| trial.unpublished_since.unwrap_or(now));
+        trial.unpublished_since = failure.map(|_| trial.unpublished_since.unwrap_or(now));
         trial.unpublished_since
     }
 
@@ -328,12 +360,13 @@ impl Evidence {
     }
 
     /// Notes whether the hub is away: pods have all their time to acknowledge the target again when it is back.
-    pub(in crate::rollout) fn note_hub(&mut self, away: bool, now: SteadyTime) {
-        if let Some(trial) = &mut self.trial
-            && (std::mem::replace(&mut trial.hub_away, away) || away)
-        {
-            trial.hub_back_since = Some(now);
-        }
+    pub(in crate::rollout) fn note_hub(&mut self, away: Option<HubAway>, now: SteadyTime) {
+        let Some(trial) = &mut self.trial else { return };
+        trial.hub_contact = match (away, trial.hub_contact) {
+            (Some(_), _) => HubContact::Lost(now),
+            (None, HubContact::Lost(_)) => HubContact::Back(now),
+            (None, contact) => contact,
+        };
     }
 
     /// Returns whether the pod is healthy now, or gone.
@@ -344,7 +377,7 @@ impl Evidence {
     /// Returns since when the pod can acknowledge the target that is assigned to it.
     pub(in crate::rollout) fn assigned_since(&self, pod: &Subject) -> Option<SteadyTime> {
         let assignment = self.pods.get(&pod.uid).and_then(|history| history.assignment);
-        assignment.map(Assignment::since).max(self.trial.as_ref().and_then(|trial| trial.hub_back_since))
+        assignment.map(Assignment::since).max(self.trial.as_ref().and_then(|trial| trial.hub_contact.since()))
     }
 
     /// Returns when harm will have lasted for long enough, or a pod will count again: the time of the next observation

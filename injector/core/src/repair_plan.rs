@@ -1,14 +1,13 @@
 //! The plan for the pods of a namespace that have no agent: a pure function of the pods, the time and the memory.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::ObjectMeta;
-use nudge_core::injection::opts_in;
-use nudge_core::owners::controlling_owner;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use nudge_protocol::labels;
-use tokio::time::Instant;
+
+use crate::injection::opts_in;
+use crate::owners::controlling_owner;
 
 /// The interval of reports about the same pod.
 const REPORT_INTERVAL: Duration = Duration::from_hours(1);
@@ -26,18 +25,20 @@ const STATIC_POD_ANNOTATIONS: [&str; 2] = ["kubernetes.io/config.mirror", "kuber
 
 /// A pod without an agent that has opted in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AgentlessPod {
-    pub(super) name: String,
-    pub(super) uid: String,
+pub struct AgentlessPod {
+    /// The name of the pod.
+    pub name: String,
+    /// The uid of the pod.
+    pub uid: String,
     /// The time of creation, in seconds since 1970.
-    pub(super) created_seconds: i64,
+    pub created_seconds: i64,
     /// The uid of the controller that would replace the pod. It is absent for a bare pod, and for a pod that would lose
     /// its work, such as a Job's.
-    pub(super) owner: Option<String>,
+    pub owner: Option<String>,
 }
 
 /// Returns the pod, if it opts in and should have an agent by now. Finished pods are not listed.
-pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, min_age: Duration) -> Option<AgentlessPod> {
+pub fn agentless_pod(meta: &ObjectMeta, now: i64, min_age: Duration) -> Option<AgentlessPod> {
     let label = |name: &str| meta.labels.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let is_static = STATIC_POD_ANNOTATIONS.into_iter().filter_map(annotation).any(|source| source != "api");
@@ -67,7 +68,7 @@ fn replaces(owner: &OwnerReference) -> bool {
 
 /// The outcome of an attempt to evict a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EvictionOutcome {
+pub enum EvictionOutcome {
     /// The pod is terminating.
     Evicted,
     /// A `PodDisruptionBudget` forbids to evict the pod now, or the pod is gone or replaced.
@@ -78,17 +79,17 @@ pub(super) enum EvictionOutcome {
 
 /// The plan for the pods of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RepairPlan {
+pub struct RepairPlan {
     /// The pods to evict.
-    pub(super) evict: Vec<AgentlessPod>,
+    pub evict: Vec<AgentlessPod>,
     /// The pods to report, each with whether a newer pod of its owner has no agent either, which makes evictions
     /// useless.
-    pub(super) report: Vec<(AgentlessPod, bool)>,
+    pub report: Vec<(AgentlessPod, bool)>,
 }
 
 /// The memory of the leader between scans. A new leader reports once more, and evicts one more pod of each workload.
 #[derive(Debug, Default)]
-pub(super) struct RepairMemory {
+pub struct RepairMemory {
     reported: HashMap<String, Instant>,
     /// The times of attempts to evict.
     attempts: VecDeque<Instant>,
@@ -101,7 +102,7 @@ impl RepairMemory {
     /// Makes a plan, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At
     /// most `per_minute` pods of all namespaces are evicted in a minute, the oldest first, and one pod of each owner in
     /// a scan: its replacement shows whether evictions help.
-    pub(super) fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
+    pub fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
         self.forget(now);
         pods.sort_by(|a, b| (a.created_seconds, &a.name).cmp(&(b.created_seconds, &b.name)));
         let in_vain: HashSet<String> =
@@ -131,7 +132,7 @@ impl RepairMemory {
     /// Remembers the outcome of an attempt, begun at `now`, to evict a pod. Refusals count towards the rate, so that
     /// refused attempts can't pile up. A namespace that forbids evictions does not reduce the rate of the other
     /// namespaces.
-    pub(super) fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
+    pub fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
         if outcome != EvictionOutcome::Forbidden {
             self.attempts.push_back(now);
         }
@@ -256,8 +257,8 @@ mod tests {
         (evict, plan.report.iter().map(|(pod, vain)| (pod.name.as_str(), *vain)).collect())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_pod_is_reported_once_an_hour() {
+    #[test]
+    fn a_pod_is_reported_once_an_hour() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let pods = || vec![pod("bare", 1, None)];
         assert_eq!(names(&memory.plan(pods(), now, 9)), (vec![], vec![("bare", false)]));
@@ -266,8 +267,8 @@ mod tests {
         assert_eq!(memory.plan(pods(), now + REPORT_INTERVAL, 9).report.len(), 1);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_oldest_are_evicted_first_within_the_rate() {
+    #[test]
+    fn the_oldest_are_evicted_first_within_the_rate() {
         for end in [EvictionOutcome::Evicted, EvictionOutcome::Refused] {
             let (mut memory, now) = (RepairMemory::default(), Instant::now());
             let after = |seconds: u64| (now + Duration::from_secs(seconds), 100 + i64::try_from(seconds).unwrap());
@@ -280,8 +281,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_forbids_evictions_costs_nothing_of_the_rate() {
+    #[test]
+    fn a_namespace_that_forbids_evictions_costs_nothing_of_the_rate() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         assert_eq!(
             scan(&mut memory, vec![pod("a", 1, Some("x"))], (now, 100), 1, EvictionOutcome::Forbidden).evict.len(),
@@ -294,8 +295,8 @@ mod tests {
         assert!(memory.plan(vec![pod("c", 1, Some("z"))], now, 1).evict.is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn one_pod_of_an_owner_is_evicted_in_a_scan() {
+    #[test]
+    fn one_pod_of_an_owner_is_evicted_in_a_scan() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let pods = || vec![pod("a", 1, Some("x")), pod("b", 2, Some("x")), pod("c", 3, Some("y"))];
         assert_eq!(names(&scan(&mut memory, pods(), (now, 100), 9, EvictionOutcome::Evicted)).0, ["a", "c"]);
@@ -303,8 +304,8 @@ mod tests {
         assert_eq!(names(&scan(&mut memory, rest, (now, 101), 9, EvictionOutcome::Evicted)).0, ["b"]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_workload_whose_new_pods_have_no_agent_either_is_only_reported() {
+    #[test]
+    fn a_workload_whose_new_pods_have_no_agent_either_is_only_reported() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let old = vec![pod("old", 1, Some("x"))];
         assert_eq!(scan(&mut memory, old, (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
@@ -313,8 +314,8 @@ mod tests {
         assert_eq!(names(&plan), (vec!["else"], vec![("other", true), ("else", false), ("new", true)]));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_refusal_does_not_hide_that_another_pod_was_evicted() {
+    #[test]
+    fn a_refusal_does_not_hide_that_another_pod_was_evicted() {
         for end in [EvictionOutcome::Refused, EvictionOutcome::Forbidden] {
             let (mut memory, now) = (RepairMemory::default(), Instant::now());
             let one = |name: &str, created_seconds| vec![pod(name, created_seconds, Some("x"))];
@@ -324,8 +325,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_refusal_alone_does_not_show_that_evicting_is_in_vain() {
+    #[test]
+    fn a_refusal_alone_does_not_show_that_evicting_is_in_vain() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let one = |name: &str, created_seconds| vec![pod(name, created_seconds, Some("x"))];
         assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Refused).evict.len(), 1);
@@ -335,8 +336,8 @@ mod tests {
         );
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn pods_too_young_to_count_at_the_next_eviction_still_show_that_it_is_in_vain() {
+    #[test]
+    fn pods_too_young_to_count_at_the_next_eviction_still_show_that_it_is_in_vain() {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let one = |name: &str, created_seconds| vec![pod(name, created_seconds, Some("x"))];
         assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
@@ -349,8 +350,6 @@ mod tests {
         fn never_more_than_the_rate_in_any_minute(
             scans in proptest::collection::vec((0_u64..50, 0_usize..8), 1..40), rate in 0_usize..5,
         ) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let _guard = runtime.enter();
             let (mut memory, begin) = (RepairMemory::default(), Instant::now());
             let (mut at, mut done, mut count) = (0, Vec::new(), 0);
             for (wait, pods) in scans {

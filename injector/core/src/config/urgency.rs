@@ -3,18 +3,18 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{RolloutStage, VersionedConfig};
-use nudge_core::rollout::ALL;
 
 use super::move_predicates::{may_begin, returns_pods};
+use crate::rollout::ALL;
 
 /// Returns whether the config is a brake: its pods must return, or all of them must get a version now. This follows
-/// from the config alone.
-pub(super) fn is_brake(config: &VersionedConfig) -> bool {
+/// from the config and the time alone.
+pub fn is_brake(config: &VersionedConfig, now: Timestamp) -> bool {
     let Some(status) = &config.status else { return false };
     let (requested, rollout) = (config.requested_version(), &status.rollout);
     let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
     let overridden = config.spec.rollout.overridden.as_ref().zip(requested);
-    let assigns_all = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, Timestamp::now()));
+    let assigns_all = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, now));
     let has_steps_left = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
     (requested.is_some() && requested == status.previous_version.as_deref())
         || (forward && requested != status.target_version.as_deref())
@@ -22,8 +22,8 @@ pub(super) fn is_brake(config: &VersionedConfig) -> bool {
 }
 
 /// Returns whether the config overtakes all others: its pods return, or a brake is due.
-pub(super) fn is_urgent(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_some_and(returns_pods) || is_brake(config)
+pub fn is_urgent(config: &VersionedConfig, now: Timestamp) -> bool {
+    config.status.as_ref().is_some_and(returns_pods) || is_brake(config, now)
 }
 
 #[cfg(test)]
@@ -61,17 +61,18 @@ mod tests {
             (Some("Leaving"), "2", true),
             (Some("Returning"), "3", true),
         ] {
-            assert_eq!(is_urgent(&config(stage, requested)), first, "{stage:?} {requested}");
+            assert_eq!(is_urgent(&config(stage, requested), Timestamp::UNIX_EPOCH), first, "{stage:?} {requested}");
         }
-        let now = |until: Timestamp| {
+        let overridden = |until: Timestamp| {
             let (version, reason) = ("3".to_owned(), "it is urgent".to_owned());
             let mut config = config(None, "3");
             config.spec.rollout.overridden = Some(Override { version, reason, until_time: Time(until) });
             config
         };
         let hour = SignedDuration::from_hours(1);
-        assert!(is_urgent(&now(Timestamp::now() + hour)));
-        assert!(!is_urgent(&now(Timestamp::now() - hour)), "it has expired");
-        assert!(!is_urgent(&VersionedConfig::new("new", nudge_api::VersionedConfigSpec::default())));
+        assert!(is_urgent(&overridden(Timestamp::UNIX_EPOCH + hour), Timestamp::UNIX_EPOCH));
+        assert!(!is_urgent(&overridden(Timestamp::UNIX_EPOCH - hour), Timestamp::UNIX_EPOCH), "it has expired");
+        let new = VersionedConfig::new("new", nudge_api::VersionedConfigSpec::default());
+        assert!(!is_urgent(&new, Timestamp::UNIX_EPOCH));
     }
 }

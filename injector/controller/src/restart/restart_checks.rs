@@ -1,15 +1,14 @@
-//! The pace of restarts: whether a rollout restarts workloads, how soon they are checked again, and when checks that
+//! The checks of workloads: whether a rollout restarts workloads, how soon they are checked again, and when checks that
 //! fail end the rollout.
 
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{AgentlessPolicy, PartKind, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Reason, RolloutStage, VersionedConfig};
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::PodState;
 use nudge_core::restart::{
-    ConfigUses, HoldingObjects, KnownContents, ObjectReport, RETRY_SECONDS, RestartReport, RolloutPart,
+    HoldingObjects, ObjectReport, RETRY_SECONDS, RestartGoal, RestartReport, RolloutPart, is_restarting,
     objects_with_version,
 };
 use nudge_core::rollout::{Restarts, version_to_publish};
@@ -25,76 +24,6 @@ use crate::memory::{RestartCheck, RestartMemory};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The waits after checks in a row that failed.
 const CHECK_BACKOFF: Backoff = Backoff { first: CHECK_INTERVAL, longest: Duration::from_secs(30) };
-
-/// The version that workloads take, and how far the rollout has come.
-#[derive(Clone, Copy)]
-pub(super) struct RestartGoal<'a> {
-    pub(super) key: &'a ConfigKey,
-    pub(super) config: &'a VersionedConfig,
-    pub(super) status: &'a VersionedConfigStatus,
-    pub(super) version: &'a str,
-    /// The published objects that hold the version.
-    pub(super) published_objects: HoldingObjects,
-    /// The kinds of objects that bring the version.
-    pub(super) objects: &'a [PartKind],
-    /// Whether pods return from another version.
-    pub(super) is_return: bool,
-    /// The time of the rollout's last progress.
-    pub(super) last_progress: Timestamp,
-    /// The maximum number of seconds without progress before the rollout fails.
-    pub(super) deadline_seconds: u32,
-    pub(super) now: Timestamp,
-}
-
-impl RestartGoal<'_> {
-    /// Returns the published objects that are a reason to restart workloads without an agent.
-    pub(super) fn agentless_objects(&self) -> HoldingObjects {
-        match self.config.spec.agentless_policy {
-            AgentlessPolicy::Restart => self.published_objects,
-            AgentlessPolicy::Ignore => HoldingObjects::default(),
-        }
-    }
-
-    /// Returns whether the move changes nothing that pods with these uses read.
-    pub(super) fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
-        let Self { key, status, is_return, .. } = self;
-        let replaced = if *is_return { &status.target_version } else { &status.current_version };
-        let is_published = self.published_objects.config_map;
-        is_published && contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
-    }
-
-    /// Returns whether pods with these uses take the version by a restart. The policy is about those without an agent.
-    pub(super) fn is_taken_by(&self, uses: &ConfigUses) -> bool {
-        let objects = if uses.has_live_agent { self.published_objects } else { self.agentless_objects() };
-        uses.takes(self.key.name.as_str(), objects)
-    }
-
-    /// Returns whether the pod has an agent that takes versions without a restart, and a container that does not.
-    pub(super) fn is_partly_by_restart(&self, pod: &PodState) -> bool {
-        let mut fixed_reads = pod.reads.fixed_reads(self.key.name.as_str(), |kind| self.objects.contains(&kind));
-        !pod.is_by_restart() && fixed_reads.next().is_some()
-    }
-
-    /// Returns whether a restart of this pod, whose agent takes versions without one, brings it the version.
-    pub(super) fn is_helped_by_restart(&self, pod: &PodState) -> bool {
-        let holds = |kind: PartKind| match kind {
-            PartKind::ConfigMap => self.published_objects.config_map,
-            PartKind::Secret => self.published_objects.secret,
-        };
-        let mut fixed_reads =
-            pod.reads.fixed_reads(self.key.name.as_str(), |kind| self.objects.contains(&kind) && holds(kind));
-        !pod.is_by_restart() && fixed_reads.next().is_some()
-    }
-}
-
-/// Returns whether workloads are restarted in this stage.
-pub(crate) fn is_restarting(status: Option<&VersionedConfigStatus>) -> bool {
-    let stage = status.and_then(|status| status.rollout.stage);
-    matches!(
-        stage,
-        Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
-    )
-}
 
 /// Returns the time in whole seconds, because the times that it is compared with were stored so.
 fn whole_second(time: &MicroTime) -> Timestamp {
@@ -216,7 +145,7 @@ mod tests {
 
     use nudge_cluster::index::Index;
     use nudge_core::keys::PodUid;
-    use nudge_core::pods::UpdateMode;
+    use nudge_core::pods::{PodState, UpdateMode};
     use nudge_protocol::ConfigName;
     use serde_json::json;
 

@@ -3,7 +3,7 @@
 use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus};
 
 /// Returns whether the config may begin to move now.
-pub(super) fn may_begin(config: &VersionedConfig) -> bool {
+pub fn may_begin(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let requested = config.requested_version();
     status.rollout.stage.is_none()
@@ -13,16 +13,16 @@ pub(super) fn may_begin(config: &VersionedConfig) -> bool {
 }
 
 /// Returns whether the config's pods return to another version.
-pub(super) fn returns_pods(status: &VersionedConfigStatus) -> bool {
+pub fn returns_pods(status: &VersionedConfigStatus) -> bool {
     matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving | RolloutStage::Returning))
 }
 
 /// Returns whether the config's move lets others pass, and may continue now.
-pub(super) fn lets_others_pass(config: &VersionedConfig) -> bool {
+pub fn lets_others_pass(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.internal.yields)
 }
 
 /// Returns whether the config is being moved, or may begin to move now.
-pub(super) fn is_moved(config: &VersionedConfig) -> bool {
+pub fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
 }
