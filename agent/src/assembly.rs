@@ -42,7 +42,7 @@ pub struct Settings {
     pub notified: NotifiedEtags,
     /// The allowed targets of webhooks outside of the pod.
     pub webhook_allow: Vec<SocketAddr>,
-    /// The folder for files, if any.
+    /// The folder for files.
     pub mount_path: Option<PathBuf>,
     /// The volumes that are kept in place of the pod's own.
     pub volumes: Vec<KeptVolume>,

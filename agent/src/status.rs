@@ -428,7 +428,8 @@ mod tests {
         ) {
             let status = keyed(&["read"], Ack::Delivered);
             let app = ContainerName::new("app").unwrap();
-            // The number of the dictionary whose read key the container has, and of the one in which it changed last.
+            // The number of the dictionary whose keys the container has, and of the dictionary in which a read key
+            // changed last.
             let (mut has, mut newest) = (1, 1);
             for (number, (is_read, outcome)) in (2..).zip(changes) {
                 newest = if is_read { number } else { newest };

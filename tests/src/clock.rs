@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_and_never_below_zero() {
+    fn time_continues_and_never_below_zero() {
         let first = Monotonic::now();
         let second = Monotonic::now();
         assert!(second >= first);

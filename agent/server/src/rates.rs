@@ -82,7 +82,7 @@ impl<K: Eq + Hash> Rates<K> {
         bucket.is_none_or(|mut bucket| bucket.try_take(self.rate, now))
     }
 
-    /// Takes one for `key`; returns `false` if it has taken all that it may at `now`.
+    /// Takes one unit for `key`. Returns `false` if the rate of the key allows no more at `now`.
     pub fn take(&self, key: K, now: Instant) -> bool {
         let rate = self.rate;
         let mut table = lock(&self.table);

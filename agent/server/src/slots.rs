@@ -3,10 +3,10 @@
 //! While slots are free, any peer gets one. When all are taken, a new connection gets the slot of another connection,
 //! which is cut:
 //!
-//! 1. one of the peer with the most connections, if that peer still has more than the newcomer then;
-//! 2. an inactive one of that peer, if it has more now;
-//! 3. an inactive one of the newcomer itself;
-//! 4. an inactive one of any peer, if connections that are being answered are not cut.
+//! 1. a connection of the peer with the most, if the peer keeps more than the newcomer gets;
+//! 2. an inactive connection of that peer, if the peer has more than the newcomer now;
+//! 3. an inactive connection of the newcomer itself;
+//! 4. an inactive connection of any peer, if connections that are being answered are not cut.
 //!
 //! Among the connections of a peer, a slow handshake goes first, then the connection that has been inactive longest. So
 //! a peer with many connections can't keep out one with few. [`Bounds`] says whether connections that are being
@@ -191,7 +191,7 @@ struct SlotTable {
 }
 
 impl SlotTable {
-    /// Returns the connection that gives way to one of `newcomer`, if any does. All states must be filed.
+    /// Returns the connection that gives way to one of `newcomer`. All states must be filed.
     fn find_victim(&mut self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
         let greediest = self.greediest()?;
         let greedy = self.shares.get(&greediest)?;

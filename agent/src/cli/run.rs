@@ -170,6 +170,8 @@ pub(super) fn run(args: Args) -> ExitCode {
     })
 }
 
+/// Wires the agent of a pod. The pod serves what it had before it first asks the hub, so that it starts while the hub
+/// is away. The containers learn the address only when the agent listens at it.
 async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     let now = OffsetDateTime::now_utc();
     if let Some(twice) =
@@ -279,7 +281,7 @@ fn is_notified(containers: &[Container], name: &ContainerName) -> bool {
     containers.iter().any(|container| container.name == *name && is_notified(container.notify))
 }
 
-/// Waits until a task ends without which the agent must end: any task, or `only_hub` the one that follows the hub.
+/// Waits until a task ends that the agent can't do without: any task, or with `only_hub` the task that follows the hub.
 async fn wait_for_end(tasks: &mut Tasks, only_hub: bool) {
     while tasks.wait_for_end().await != HUB_TASK && only_hub {}
 }

@@ -41,8 +41,8 @@ pub(super) fn compare(before: &SignReading, after: &SignReading) -> Finding {
         }
         (Ok(Reading::Metrics(before)), Ok(Reading::Metrics(after))) => compare_metrics(before, after),
         (Ok(Reading::Answer { is_value: true, .. }), Ok(Reading::Answer { key, .. })) => Finding::NotYet(format!(
-            "the answer was the value of key {key} before the notification already, so it shows nothing; give the key \
-             another value in each version, and name a page that changes with the notification"
+            "the answer was the value of key {key} before the notification already; give the key another value in \
+             each version"
         )),
         (_, Ok(Reading::Answer { is_value: true, .. })) => Finding::Taken,
         (_, Ok(Reading::Answer { key, .. })) => {

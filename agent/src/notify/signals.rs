@@ -47,8 +47,8 @@ pub struct SignalledContainer {
 }
 
 /// Sends a signal to the container's processes whenever `ready` has changed, until the publisher is gone. The container
-/// starts with the dictionary that `ready` has shown before, so nothing is sent for that one, unless it is known to
-/// have another one.
+/// starts with the dictionary that `ready` has shown before, so it is notified of that dictionary only if it is known
+/// to have another.
 pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current, status: StatusPage, metrics: Metrics) {
     let SignalledContainer { name: container, signal, scope, known_etag, mut verifier } = container;
     let mut occasion = if known_etag.is_some() { Occasion::Repeat } else { Occasion::Change };
@@ -135,7 +135,7 @@ impl Attempts {
         Self { signal, scope, etag, started: Instant::now(), count: 0, delivered: Vec::new(), logged: None }
     }
 
-    /// Makes an attempt. Returns its status, and the wait until the next attempt, if any.
+    /// Makes an attempt. Returns its status, and the wait until the next attempt.
     fn make(&mut self) -> (NotificationStatus, Option<Duration>) {
         self.count += 1;
         let mut table = LiveTable::default();
@@ -214,7 +214,7 @@ fn judge(
     }
 }
 
-/// Returns the outcome until the next attempt, and the wait until that attempt, if any. Does no I/O.
+/// Returns the outcome until the next attempt, and the wait until that attempt. Does no I/O.
 fn plan_retry(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<Duration>) {
     if outcome == Outcome::Delivered {
         return (outcome, None);

@@ -1,10 +1,9 @@
 //! Decides which processes of a container get the signal. Pure, over any table of processes.
 //!
 //! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler
-//! get the signal. From the container's first process downwards, the topmost one in every branch gets it: an
-//! application below a shell or an init gets it, and its workers do not, since passing it on is the application's
-//! business. An init that catches every signal and passes it on (dumb-init) gets none: the signal would reach processes
-//! without a handler.
+//! get the signal. From the container's first process downwards, the topmost such process of every branch gets it: an
+//! application below a shell or an init, and not the application's workers, which it signals itself. An init that
+//! catches every signal and passes it on (dumb-init) gets none: the signal would reach processes without a handler.
 
 use std::collections::VecDeque;
 

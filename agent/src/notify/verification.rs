@@ -42,7 +42,7 @@ pub struct Verifier {
     sign: CheckedSign,
     within: Duration,
     /// The `ETag`s of the dictionaries that the container started with or took, the oldest first. It need not show them
-    /// again, so that nothing is in the way of a return.
+    /// again: a return waits for no sign.
     taken: Vec<String>,
 }
 

@@ -168,6 +168,8 @@ impl Webhooks {
         }
     }
 
+    /// Notifies a webhook of each newer dictionary. With `known_etag`, the first notification may repeat one of an
+    /// earlier run of the agent.
     async fn notify(
         self,
         id: String,

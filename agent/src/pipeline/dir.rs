@@ -74,7 +74,7 @@ impl DirPipeline {
         }
     }
 
-    /// Reads the folder for the first time and fills the outlets. Returns all faults, if there are any.
+    /// Reads the folder for the first time and fills the outlets. Returns all faults.
     pub async fn start(mut self) -> Result<Self, Vec<String>> {
         let Scan { readings, ignored, .. } = self.reader.source.scan();
         for message in &ignored {

@@ -201,8 +201,7 @@ impl HubPipeline {
         next
     }
 
-    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns its fault, if
-    /// any.
+    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns its fault.
     async fn take(&mut self, reply: PollReply) -> Option<String> {
         let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
         self.retry.set_wait_seconds(wait_seconds);

@@ -168,7 +168,6 @@ impl InPlace {
         self.containers.iter().map(|name| (name.clone(), id(name))).collect()
     }
 
-    /// Returns the file of the command.
     pub(super) fn file(&self) -> CommandFile {
         self.file.clone()
     }

@@ -55,7 +55,7 @@ pub(super) struct Intake {
     polls_again: bool,
     /// The question that the containers are asked now.
     question: Option<Question>,
-    /// Whether readiness reports that an address can't be listened at.
+    /// Whether the not-ready file says that an address is taken.
     reports_silence: bool,
     /// The changes that are not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,
@@ -149,7 +149,7 @@ impl Intake {
     }
 
     /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns the reply's
-    /// faults, if any.
+    /// faults.
     pub(super) async fn take(&mut self, reply: PollReply) -> Option<String> {
         let taken = self.local_versions.take(reply);
         let readings = if !self.is_serving() {

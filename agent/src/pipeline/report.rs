@@ -249,6 +249,7 @@ impl Reporter {
         }
     }
 
+    /// Returns the configs in the order of the pod. A config's own problem comes before the problems of the whole pod.
     fn build_configs(&self, published: Option<&Published>, acknowledged: bool) -> Vec<ReportedConfig> {
         let contact = &self.contact;
         let status = &self.outlets.status;

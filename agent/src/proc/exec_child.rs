@@ -130,8 +130,7 @@ impl Child {
         })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         let child = Self { pid, has_terminal: io::stdin().is_terminal() };
-        // In a pipeline another process may be the one that reads from the terminal: there the child gets it when it
-        // needs it.
+        // In a pipeline another process may read from the terminal: the child gets the terminal when it needs it.
         if io::stdout().is_terminal() {
             child.give_terminal();
         }

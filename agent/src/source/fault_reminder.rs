@@ -14,7 +14,6 @@ pub struct FaultReminder(Option<NextReminder>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NextReminder {
     time: Instant,
-    /// The number of the reminder, from 1.
     number: u32,
 }
 

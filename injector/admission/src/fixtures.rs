@@ -50,7 +50,6 @@ pub(super) fn set_annotation(object: &mut VersionObject, name: &str, value: &str
     object.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
-/// The message of a denial.
 #[track_caller]
 pub(super) fn message<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String {
     let message = checked.unwrap_err().message;
@@ -81,7 +80,6 @@ pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
     }
 }
 
-/// The config shop with that status.
 pub(super) fn shop(status: VersionedConfigStatus) -> VersionedConfig {
     let mut shop = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
     shop.metadata.namespace = Some("team".to_owned());

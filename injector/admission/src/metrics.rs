@@ -9,7 +9,6 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReviewOutcome {
     Allowed,

@@ -18,7 +18,7 @@ const MAX_MESSAGE_BYTES: usize = 300;
 pub(crate) struct Numbers {
     /// The number for the pods with the version.
     pub(crate) target: String,
-    /// The number for the other pods, if there are any.
+    /// The number for the other pods.
     pub(crate) control: Option<String>,
 }
 

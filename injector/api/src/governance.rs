@@ -18,7 +18,8 @@ pub struct Approval {
     /// not known who did, all approvals are ignored. Defaults to true.
     pub not_author: bool,
     /// Number of seconds for which an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days.
-    /// If it runs out while pods get the version, the rollout stops where it is until the version is approved again.
+    /// If the approval runs out while pods get the version, the rollout stops where it is until the version is approved
+    /// again.
     #[schemars(range(min = 3600, max = 31_536_000))]
     pub valid_seconds: u32,
 }
@@ -123,13 +124,13 @@ pub struct Analysis {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max_ratio: Option<String>,
-    /// Time between two queries, in seconds, from 5 to 3600. Defaults to 30. It is not asked more often than its
+    /// Time between two queries, in seconds, from 5 to 3600. Defaults to 30. A query is not asked more often than its
     /// longest range.
     #[serde(default = "default_period")]
     #[schemars(range(min = 5, max = 3600))]
     pub period_seconds: u32,
-    /// Number of bad results in a row after which the version fails, from 1 to 10. Defaults to 2. Where no pods without
-    /// the version are left, it takes twice as many. The first step also waits for as many good results.
+    /// Number of bad results in a row after which the version fails, from 1 to 10. Defaults to 2. If no pods without
+    /// the version are left, twice as many. The first step also waits for this number of good results in a row.
     #[serde(default = "default_failures")]
     #[schemars(range(min = 1, max = 10))]
     pub failures: u32,

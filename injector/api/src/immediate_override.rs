@@ -12,7 +12,7 @@ pub struct Override {
     /// Name of the version. The override has no effect while spec.version names another one.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: String,
-    /// Reason why nobody can wait for the steps, in 1 to 256 characters. Events and status.releases show it.
+    /// Reason why the rollout can't wait for its steps, in 1 to 256 characters. Events and status.releases show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
     /// Time at which the override ends, at most a day after it is set. Then it has no effect any more, and pods keep

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nudge_core::versions::{Contents, MAX_PARTS};
-use nudge_protocol::block::MAX_BLOCK_BYTES;
+use nudge_protocol::block::{BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, MAX_BLOCK_BYTES};
 use nudge_protocol::limits::{MAX_KEYS, MAX_VALUE_BYTES};
 use nudge_protocol::{Key, NameError};
 use zeroize::Zeroizing;
@@ -88,7 +88,8 @@ impl Content {
     pub fn check(&self) -> Result<(), ContentError> {
         let values = || self.open.iter().chain(&self.secret);
         let keys = values().count();
-        let bytes: usize = values().map(|(key, value)| 6 + key.len() + value.len()).sum::<usize>() + 4;
+        let entry_bytes = |(key, value): (&String, &Zeroizing<Vec<u8>>)| ENTRY_HEADER_BYTES + key.len() + value.len();
+        let bytes = BLOCK_HEADER_BYTES + values().map(entry_bytes).sum::<usize>();
         if keys == 0 {
             return Err(ContentError::Empty);
         }

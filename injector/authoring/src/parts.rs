@@ -105,7 +105,6 @@ pub struct Common<'a> {
     pub set_by: Option<&'a str>,
 }
 
-/// Returns the metadata of the part `number` (from 1) of `count`.
 fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> ObjectMeta {
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     let keep = match common.keep {

@@ -58,7 +58,6 @@ pub enum FilesError {
     },
 }
 
-/// The content of the files.
 #[derive(Clone, Debug)]
 pub(super) struct FileContents {
     pub(super) pair: Pair,

@@ -223,7 +223,7 @@ async fn ask(space: &TestNamespace) -> Result<(), kube::Error> {
 }
 
 #[tokio::test]
-async fn requests_go_on_while_everything_is_rotated() -> Result<()> {
+async fn requests_continue_while_everything_is_rotated() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let space = cluster.space_with("rotation", &[("certs", "rotation")]).await?;
     empty(&space).await?;

@@ -42,7 +42,6 @@ const SERVER_SLICES_SELECTOR: &str = "kubernetes.io/service-name=kubernetes";
 )]
 pub struct GuardedReadError(#[source] ReadCause);
 
-/// The cause of the error.
 #[derive(Debug, thiserror::Error)]
 enum ReadCause {
     #[error(transparent)]
@@ -185,7 +184,6 @@ fn add_node(node: &Node, guarded: &mut GuardedAddresses) {
     guarded.nodes.extend(addresses.filter_map(|address| address.address.parse::<IpAddr>().ok()));
 }
 
-/// Adds the addresses of a Service.
 fn add_service(service: &Service, guarded: &mut GuardedAddresses) {
     let spec = service.spec.iter();
     let addresses = spec.flat_map(|spec| {

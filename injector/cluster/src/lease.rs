@@ -58,7 +58,7 @@ fn may_hold(snapshot: Option<&LeaseSnapshot>, identity: &str, now: Instant) -> b
     })
 }
 
-/// A function that returns the note of a replica, if any.
+/// A function that returns the note of a replica.
 type LeaseNote = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A lease that this replica tries to hold.
@@ -189,6 +189,8 @@ impl Lease {
         Ok(self.may_still_lead())
     }
 
+    /// Reads the Lease, and renews or takes it. A holder counts as gone by the time since this replica saw its last
+    /// renewal, so clocks of two machines are never compared.
     async fn try_renew_or_take(&mut self) -> Result<bool, CallError> {
         let now = Instant::now();
         let action = || format!("reading Lease {}/{}", self.settings.namespace, self.settings.name);

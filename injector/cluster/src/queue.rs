@@ -157,6 +157,7 @@ impl Inner {
         }
         self.due.insert(key.clone(), next);
         self.heap(next.urgent).push(Reverse((next.time, key)));
+        // Outdated entries stay in the heaps until they are half of them, so a rebuild costs little for each change.
         if self.urgent.len() + self.others.len() > 64 + 2 * self.due.len() {
             let entries = |urgent: bool| {
                 let due = self.due.iter().filter(move |(_, due)| due.urgent == urgent);

@@ -49,7 +49,6 @@ impl Turns {
         Some(Turn { _total: Some(total), _share: Some(share) })
     }
 
-    /// Returns the share of a namespace.
     fn share_of(&self, namespace: &str) -> Arc<Semaphore> {
         let mut namespaces = self.namespaces.lock();
         // A share without holders or waiters equals a new share.

@@ -41,7 +41,7 @@ pub struct Controller {
     pub(super) keys: Keys,
     pub(super) metrics: RolloutMetrics,
     silence: Duration,
-    /// The time after which a config goes that its namespace made and nobody needs.
+    /// The time after which an unused config that its namespace made is deleted.
     pub(super) max_unused_time: Duration,
     /// The beginning of the steady clock.
     started: Instant,
@@ -61,7 +61,7 @@ pub struct Controller {
     /// The time when versions of each namespace were last to be pruned.
     pub(super) pruned_at: Mutex<HashMap<String, Instant>>,
     pub(super) workload_lists: WorkloadLists,
-    /// The nodes that were not Ready when all were listed last, and when that was.
+    /// The nodes that were not Ready at the last list of all nodes, and the time of that list.
     pub(super) unready_nodes: Mutex<Option<(Instant, BTreeSet<String>)>>,
     /// The notes of the hub's replicas on their Lease: for how long reports wait there.
     pub(super) hub_notes: Mutex<ReplicaNotes>,
@@ -117,7 +117,7 @@ impl Controller {
         }
     }
 
-    /// Sets the time after which a config goes that its namespace made and nobody needs.
+    /// Sets the time after which an unused config that its namespace made is deleted.
     #[must_use]
     pub fn with_max_unused_time(self, max_unused_time: Duration) -> Self {
         Self { max_unused_time, ..self }

@@ -137,7 +137,7 @@ impl RolloutMetrics {
         registry.register_with_unit("rollout_duration", help, Unit::Seconds, self.durations.clone());
         let help = "Time from the beginning of a rollout until every pod runs the target and was watched";
         registry.register_with_unit("rollout_all_assigned", help, Unit::Seconds, self.all_assigned.clone());
-        let help = "Restarts of workloads, and evictions of pods, that take a version so, by outcome";
+        let help = "Restarts of workloads, and evictions of pods, for a version, by outcome";
         registry.register("restarted_workloads", help, self.restarts.clone());
         let help = "Answers of spec.rollout.analysis that the leader has read, by outcome: a number, or an error";
         registry.register("analysis_answers", help, self.answers.clone());

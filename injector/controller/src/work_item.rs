@@ -1,5 +1,3 @@
-//! The work on a key of a queue.
-
 use nudge_cluster::queue::Queue;
 use nudge_core::keys::ConfigKey;
 

@@ -12,7 +12,6 @@ use nudge_protocol::names::{is_label_value, is_object_name};
 /// The maximum length of a foreign text in a message.
 const MAX_SHOWN_BYTES: usize = 80;
 
-/// Returns a fault of this field.
 pub(crate) fn invalid(field: &str, cause: impl Display) -> Explanation {
     Reason::InvalidSpec.explained(format!("{field}: {cause}"))
 }

@@ -38,8 +38,8 @@ impl fmt::Display for WorkloadKind {
 pub enum OwnerKind {
     /// A workload whose own rolling update replaces its pods.
     Rolling(WorkloadKind),
-    /// A Job. All Jobs of a namespace count as one workload: each Job of a CronJob would be a new one, so a rollout
-    /// could never be done with all of them. Their pods may end before anything is observed of them.
+    /// A Job. All Jobs of a namespace count as one workload: each run of a CronJob is a new Job, so a rollout could
+    /// never be done with all of them. Their pods may end before anything is observed of them.
     Job,
     /// Another kind, such as ReplicaSet.
     Other,

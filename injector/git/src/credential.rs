@@ -1,5 +1,3 @@
-//! Credentials for git servers.
-
 use std::fmt;
 
 use base64::Engine as _;

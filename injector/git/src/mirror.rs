@@ -133,7 +133,6 @@ impl<'a> Mirror<'a> {
         self.session.run_remote("fetch", &arguments, b"", Some((&self.folder, self.max_bytes))).await.map(drop)
     }
 
-    /// Returns the entry at a path.
     pub(crate) async fn entry(&self, commit: &str, path: &str) -> Result<Option<TreeEntry>, GitError> {
         let output = self.run("ls-tree", &["-z", "--full-tree", commit, "--", path]).await?;
         Ok(parse_entries(&output)?.into_iter().find(|entry| entry.path == path))

@@ -147,6 +147,8 @@ impl Mirrors {
         }
     }
 
+    /// Fetches into a mirror, and reads the commit. The loop ends: a partial mirror becomes a whole one once, if the
+    /// server does not support partial ones, and a broken or overgrown mirror is made again once.
     async fn fetch_once(
         &self,
         request: &FetchRequest<'_>,

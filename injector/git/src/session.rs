@@ -158,7 +158,6 @@ impl<'a> Session<'a> {
         if self.url.is_ssh() { self.url.known_hosts_name() } else { self.url.address().authority() }
     }
 
-    /// Returns the error for a fault of git.
     async fn explain(&self, fault: GitFault, command: &'static str, addresses: &[SocketAddr]) -> GitError {
         let host = self.host();
         match fault {

@@ -15,7 +15,6 @@ pub(crate) enum TreeEntryKind {
     Submodule,
 }
 
-/// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TreeEntry {
     pub(crate) kind: TreeEntryKind,

@@ -193,7 +193,6 @@ impl Fixture {
         self.hub.polling.poll(&session("u"), request, &mut ConnectionPolls::default()).await
     }
 
-    /// Polls for the head.
     pub(crate) async fn head(&self, request: PollRequest) -> PollHead {
         let (reply, result) = self.poll(request).await;
         assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Changed));
@@ -201,7 +200,6 @@ impl Fixture {
     }
 }
 
-/// The head of a reply.
 pub(crate) fn head_of(reply: HubReply) -> PollHead {
     let bytes = reply.into_bytes().concat();
     let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;

@@ -36,7 +36,7 @@ impl AttendedKind {
     }
 
     /// Returns the command that lets Nudge look at the objects.
-    pub(crate) fn way_out(self, namespace: &str) -> String {
+    pub(crate) fn remedy(self, namespace: &str) -> String {
         match self {
             Self::Configs | Self::Workloads => format!("kubectl nudge enable {namespace}"),
             Self::Secrets => format!("kubectl nudge enable {namespace} --secrets"),

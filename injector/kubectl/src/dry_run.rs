@@ -1,5 +1,3 @@
-//! The flag `--dry-run`.
-
 use clap::{Args, ValueEnum};
 
 /// Whether a command changes anything.

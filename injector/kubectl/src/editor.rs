@@ -78,7 +78,6 @@ impl EditFile {
         )))
     }
 
-    /// Keeps the file, and returns its path.
     pub(crate) fn keep(self) -> PathBuf {
         let path = self.path().to_owned();
         // A file that can't be kept is removed, and the path then leads nowhere.

@@ -35,7 +35,7 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// Returns the value of the header `Authorization` without its scheme, if there is a credential.
+    /// Returns the value of the header `Authorization` without its scheme.
     pub(crate) fn encoded(&self) -> Option<Zeroizing<String>> {
         let Self::Basic { username, password } = self else { return None };
         let plain = Zeroizing::new(format!("{username}:{}", password.as_str()));

@@ -3,7 +3,6 @@
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
-/// Returns the digest of this content.
 pub(crate) fn sha256(content: &[u8]) -> String {
     format!("sha256:{}", hex(digest(&SHA256, content).as_ref()))
 }

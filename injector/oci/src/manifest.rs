@@ -113,7 +113,6 @@ pub(crate) fn parse_document(text: &[u8]) -> Result<Document, &'static str> {
     }
 }
 
-/// Returns the creation time of an image, from its config.
 pub(crate) fn image_creation_time(config: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]
     struct Config {

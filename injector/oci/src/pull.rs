@@ -101,6 +101,8 @@ impl Registry {
             .map_err(|_| OciError::TooSlow(PULL_TIMEOUT.as_secs()))?
     }
 
+    /// Pulls the files. Fetches nothing more as soon as the artifact is the `known` one: by its digest, by what the
+    /// registry claims, or by its document.
     async fn pull_in_time(&self, request: &PullRequest<'_>, known: Option<&str>) -> Result<Option<Artifact>, OciError> {
         request.pick.check()?;
         let path_error = |_| OciError::Path(request.path.to_owned());

@@ -63,9 +63,8 @@ fn describe_certificate(error: &Certificate) -> &'static str {
 fn describe_chain(error: &webpki::Error) -> &'static str {
     match error {
         webpki::Error::CaUsedAsEndEntity => {
-            "its certificate is that of an authority itself, as openssl req -x509 makes it: make it with -addext \
-             basicConstraints=critical,CA:FALSE, or let an authority sign one for the server; and give the new one, or that of the authority, \
-             in ca of the source, in ca.crt of the Secret of an analysis, or by --git-ca-file"
+            "its certificate is that of an authority itself: make one for the server (openssl req -x509 -addext \
+             basicConstraints=critical,CA:FALSE), and give it in ca, ca.crt or --git-ca-file"
         }
         webpki::Error::EndEntityUsedAsCa => "its certificate is signed by one that is not an authority: make a new one",
         webpki::Error::PathLenConstraintViolated => {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_cause_has_its_name_and_its_way_out() {
+    async fn every_cause_has_its_name_and_its_remedy() {
         let (ours, others, impostor) = (authority("ours"), authority("others"), authority("ours"));
         let key = KeyPair::generate().unwrap();
         let (good, other_name) = (params("localhost"), params("example.com"));

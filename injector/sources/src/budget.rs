@@ -71,8 +71,8 @@ impl Budget {
     pub(crate) fn reserve_draft(&self, namespace: &str, bytes: usize) -> Result<Turn, Explanation> {
         self.drafts.try_take(namespace, kib(bytes)).ok_or_else(|| {
             Reason::OverLimit.explained(format!(
-                "there is no room for the content: content that is not sealed yet may have {} MiB in one namespace and {DRAFTS_MIB} MiB in all; Nudge \
-                 reads it again when there is room. See what else waits with kubectl nudge source list, or take less into each source",
+                "content that is not sealed yet may have {} MiB in one namespace and {DRAFTS_MIB} MiB in all; Nudge \
+                 waits for room: see what else waits with kubectl nudge source list",
                 DRAFTS_MIB / NAMESPACE_SHARES
             ))
         })

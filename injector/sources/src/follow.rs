@@ -10,7 +10,6 @@ use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-/// The state of a followed object.
 #[derive(Debug)]
 pub(crate) enum ObjectState<K> {
     /// The object exists, in this state.

@@ -1,5 +1,3 @@
-//! All sources of the enabled namespaces.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

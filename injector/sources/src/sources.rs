@@ -1,5 +1,3 @@
-//! The clients, keys and limits that all sources share.
-
 use std::sync::Arc;
 
 use kube::Client;

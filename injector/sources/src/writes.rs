@@ -203,7 +203,6 @@ impl Writes {
         }
     }
 
-    /// Writes the status of a source.
     pub(crate) async fn write_status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
         let api = self.api::<ConfigSource>();
         // The patch replaces the whole status. (With server-side apply, Kubernetes 1.20 leaves null in place of a

@@ -1,5 +1,3 @@
-//! The schemas of rules that are in ConfigMaps.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -75,7 +75,7 @@ impl Load {
             let asked = Arc::clone(&asked);
             tasks.spawn(async move {
                 let mut answered: u64 = 0;
-                while until.goes_on(begun, &asked) {
+                while until.continues(begun, &asked) {
                     connection.exchange().await?;
                     answered += 1;
                 }
@@ -99,7 +99,7 @@ impl Load {
 }
 
 impl Until {
-    fn goes_on(self, begun: Instant, asked: &AtomicU64) -> bool {
+    fn continues(self, begun: Instant, asked: &AtomicU64) -> bool {
         match self {
             Self::Elapsed(time) => begun.elapsed() < time,
             Self::Requests(count) => asked.fetch_add(1, Ordering::Relaxed) < count,

@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 /// The maximum length of an error.
 const MAX_CHARACTERS: usize = 240;
+/// The maximum number of words in a message: the fault, and what to do next.
+const MAX_MESSAGE_WORDS: usize = 30;
 /// Texts with fewer words are names, keys and the like.
 const MIN_WORDS: usize = 3;
 /// The files whose doc comments are the help of a command, or the description of a field of a CRD.
@@ -19,7 +21,15 @@ struct Message {
     file: PathBuf,
     line: usize,
     text: String,
-    is_error: bool,
+    form: Form,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A doc comment that is shown, or the help of a command.
+    Page,
+    Message,
+    Error,
 }
 
 /// Words in a row that no text has, and why; `.` is the end of a clause.
@@ -49,7 +59,11 @@ fn words(text: &str) -> String {
     format!(" {} . ", words.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-fn fault(text: &str, is_error: bool) -> Option<String> {
+fn count_words(text: &str) -> usize {
+    text.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count()
+}
+
+fn fault(text: &str, form: Form) -> Option<String> {
     let words = words(text);
     let has = |phrase: &&str| words.contains(&format!(" {phrase} "));
     if let Some((_, because)) = FORBIDDEN.iter().find(|(phrases, _)| phrases.iter().any(has)) {
@@ -58,7 +72,13 @@ fn fault(text: &str, is_error: bool) -> Option<String> {
     if words.replace(" there is no ", " ").replace(" is no longer ", " ").contains(" is no ") {
         return Some(IS_NO.to_owned());
     }
-    if !is_error {
+    let count = count_words(text);
+    if form != Form::Page && count > MAX_MESSAGE_WORDS {
+        return Some(format!(
+            "{count} words; a message has at most {MAX_MESSAGE_WORDS}: the fault, and what to do next"
+        ));
+    }
+    if form != Form::Error {
         return None;
     }
     if text.ends_with(['.', '!', ' ', ';']) || text.contains("  ") {
@@ -166,12 +186,15 @@ fn messages(file: &Path, source: &str) -> Vec<Message> {
         let before = source.get(..at)?;
         let text = join_lines(&text);
         let doc = text.strip_prefix("/// ");
-        let words =
-            doc.unwrap_or(&text).split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count();
+        let words = count_words(doc.unwrap_or(&text));
         let is_shown = doc.is_none() || has_docs && !is_page;
-        let is_error = before.trim_end().ends_with("#[error(");
+        let form = match doc {
+            None if before.trim_end().ends_with("#[error(") => Form::Error,
+            None if !text.contains(['\n', '\t']) => Form::Message,
+            _ => Form::Page,
+        };
         let line = before.matches('\n').count() + 1;
-        (is_shown && words >= MIN_WORDS).then(|| Message { file: file.to_owned(), line, text, is_error })
+        (is_shown && words >= MIN_WORDS).then(|| Message { file: file.to_owned(), line, text, form })
     });
     list.collect()
 }
@@ -188,15 +211,15 @@ fn texts_that_users_see_follow_the_rules() -> Result<()> {
     for path in &files {
         list.extend(messages(path.strip_prefix(root)?, &std::fs::read_to_string(path)?));
     }
-    let errors = list.iter().filter(|message| message.is_error).count();
+    let errors = list.iter().filter(|message| message.form == Form::Error).count();
     ensure!(errors > 300 && list.len() > 2000, "only {} texts were collected, {errors} of errors", list.len());
     if std::env::var_os("NUDGE_MESSAGES").is_some() {
         for Message { file, line, text, .. } in &list {
             println!("{}:{line}: {text}", file.display());
         }
     }
-    let faults = list.iter().filter_map(|Message { file, line, text, is_error }| {
-        Some(format!("{}:{line}: {text:?}: {}", file.display(), fault(text, *is_error)?))
+    let faults = list.iter().filter_map(|Message { file, line, text, form }| {
+        Some(format!("{}:{line}: {text:?}: {}", file.display(), fault(text, *form)?))
     });
     let faults: Vec<String> = faults.collect();
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
@@ -207,17 +230,20 @@ fn texts_that_users_see_follow_the_rules() -> Result<()> {
 fn each_rule_refuses_what_it_is_for() {
     for (phrases, because) in FORBIDDEN {
         for phrase in phrases {
-            assert_eq!(fault(&format!("the {{thing}} {phrase}; do it"), false).as_deref(), Some(because), "{phrase}");
+            let text = format!("the {{thing}} {phrase}; do it");
+            assert_eq!(fault(&text, Form::Page).as_deref(), Some(because), "{phrase}");
         }
     }
-    assert_eq!(fault("{0} is no range of versions", false).as_deref(), Some(IS_NO));
+    assert_eq!(fault("{0} is no range of versions", Form::Page).as_deref(), Some(IS_NO));
     for text in ["a thing.", "two  spaces", "a".repeat(241).as_str()] {
-        assert!(fault(text, true).is_some() && fault(text, false).is_none(), "{text}");
+        assert!(fault(text, Form::Error).is_some() && fault(text, Form::Message).is_none(), "{text}");
     }
+    let long = "a ".repeat(31);
+    assert!(fault(&long, Form::Message).is_some() && fault(&long, Form::Page).is_none());
     for text in
         ["config {0} does not exist; create it", "there is no config", "it is no longer kept; use at most {anew}"]
     {
-        assert_eq!(fault(text, true), None);
+        assert_eq!(fault(text, Form::Error), None);
     }
 }
 

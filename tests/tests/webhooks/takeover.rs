@@ -193,7 +193,7 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
         .find(|condition| condition.type_ == "Stalled")
         .map(|condition| condition.message.clone())
         .unwrap_or_default();
-    ensure!(message.ends_with("with kubectl nudge use shop 2.0.0"), "{message}");
+    ensure!(message.ends_with("must run kubectl nudge use shop 2.0.0"), "{message}");
     let kubeconfig = installation.cluster.kubeconfig();
     let used = nudge(&kubeconfig, &space, &["use", "shop", "2.0.0", "--wait", "--timeout=60s"]).await?;
     ensure!(used.code == Some(0), "{used:?}");

@@ -445,7 +445,7 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
 }
 
 #[tokio::test]
-async fn where_policies_can_not_be_read_nothing_goes_on() -> Result<()> {
+async fn where_policies_can_not_be_read_nothing_continues() -> Result<()> {
     let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let roles: Api<ClusterRole> = Api::all(cluster.admin().await?);

@@ -94,8 +94,8 @@ pub enum ExpectationError {
     Form,
     /// The form says nothing about the version.
     #[error(
-        "it can be true before the notification, so it does not show that the container took the version; write URL newer \
-         METRIC, URL is KEY (a key of the configuration, no constant), or workers"
+        "it can be true before the notification, so it shows nothing; write URL newer METRIC, URL is KEY (a key of \
+         the configuration), or workers"
     )]
     TrueBefore,
     /// The URL can't be used.

@@ -13,6 +13,10 @@ use crate::settings::volumes::ObjectKind;
 
 /// The maximum size of a block, in bytes: the bound of a dictionary, which is at least as large as each of its blocks.
 pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
+/// The size of a block without entries: the number of entries.
+pub const BLOCK_HEADER_BYTES: usize = 4;
+/// The size of an entry without its key and value: the kind, and both lengths.
+pub const ENTRY_HEADER_BYTES: usize = 6;
 
 /// The reason why a content can't be sent or a block can't be read. It may hold keys, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +86,9 @@ impl<V> Stored<V> {
 
 /// Returns the length of the block of these entries, in bytes.
 pub fn encoded_len<V: AsRef<[u8]>>(values: &BTreeMap<Key, Stored<V>>) -> usize {
-    values.iter().fold(4, |sum, (key, stored)| sum + 6 + key.as_str().len() + stored.value.as_ref().len())
+    let entry_len =
+        |(key, stored): (&Key, &Stored<V>)| ENTRY_HEADER_BYTES + key.as_str().len() + stored.value.as_ref().len();
+    BLOCK_HEADER_BYTES + values.iter().map(entry_len).sum::<usize>()
 }
 
 /// Appends the block to `out`, which grows at most once.

@@ -15,7 +15,8 @@ use super::{Dictionary, Entry};
 pub enum NotExpressible {
     /// A key is not the name of a shell variable.
     #[error(
-        "key {key:?} is not a valid name of a shell variable (letters, digits and '_', not beginning with a digit); rename it, or read the JSON format or single values with GET /config/{{key}}"
+        "key {key:?} is not a name of a shell variable (letters, digits and '_', not beginning with a digit); rename \
+         it, or read the JSON format"
     )]
     Key {
         /// The first such key.
@@ -28,9 +29,7 @@ pub enum NotExpressible {
         key: String,
     },
     /// A value holds a NUL byte, which a shell variable can't hold.
-    #[error(
-        "the value of key {key:?} holds a NUL byte, which a shell variable can't hold; read the JSON format or the single value with GET /config/{{key}}"
-    )]
+    #[error("the value of key {key:?} holds a NUL byte, which a shell variable can't hold; read the JSON format")]
     Nul {
         /// The first such key.
         key: String,

@@ -258,7 +258,6 @@ fn knows(headers: &HeaderMap, etag: &str) -> bool {
     headers.get_all(header::IF_NONE_MATCH).iter().any(|value| matches_etag(value, etag))
 }
 
-/// Returns the `ETag` of a dictionary in a format.
 fn etag(dictionary: &Dictionary, format: ConfigFormat) -> String {
     let json = dictionary.etag();
     match format {

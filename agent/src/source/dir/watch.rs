@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 4096;
 /// A change of the folders, which says how soon it must be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FolderChange {
-    /// Files were written. More writes may follow, so the change is read when no more do.
+    /// Files were written. More writes may follow: the change is read when they stop.
     Content,
     /// Another version may be current, or a folder was added or removed. The change is read at once.
     Current,
@@ -121,7 +121,7 @@ fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Op
         1 if name == Path::new(names::CURRENT) => Some(FolderChange::Current),
         1 if super::is_ignored(name.as_os_str()) => None,
         1 => Some(FolderChange::Content),
-        // In a version's folder, the kubelet swaps `..data`, so that one matters; other ignored names do not.
+        // In a version's folder, the kubelet swaps `..data`, so this name matters; other ignored names do not.
         _ if name == Path::new("..data") => Some(FolderChange::Current),
         _ if super::is_ignored(name.as_os_str()) => None,
         _ => Some(FolderChange::Content),

@@ -76,7 +76,6 @@ enum ReplyStage {
     Done,
 }
 
-/// A part of a reply.
 #[derive(Clone, Copy)]
 enum ReplyPart {
     /// The length of the head or of the next block.

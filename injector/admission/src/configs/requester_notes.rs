@@ -41,7 +41,7 @@ fn current(config: &DynamicObject) -> Option<UserRequest<'_>> {
     config.data["spec"]["version"].as_str().map(UserRequest::Version)
 }
 
-/// Returns the version whose next attempt is or was requested, if any.
+/// Returns the version whose next attempt is or was requested.
 fn retry(config: &DynamicObject) -> Option<UserRequest<'_>> {
     config.annotations().get(RETRY)?;
     let text = || config.data["status"]["internal"]["text"]["version"].as_str();

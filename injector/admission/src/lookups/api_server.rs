@@ -1,5 +1,3 @@
-//! Look-ups at the API server.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -80,7 +80,6 @@ impl ReviewRefusal {
     }
 }
 
-/// The body of a review.
 struct Body {
     bytes: Vec<u8>,
     /// The memory that the body takes, if it is long.

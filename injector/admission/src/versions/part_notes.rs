@@ -20,8 +20,8 @@ pub(crate) fn keep_notes(old: &VersionObject, new: &VersionObject) -> Vec<PatchO
 pub(crate) fn unmarked_part(part: &VersionObject, because: &str) -> String {
     let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| part.label(label).unwrap_or_default());
     format!(
-        "version {version} of config {config} will not become current by itself, because {because}; a user who may activate it \
-         must make it current once it is complete, such as with kubectl nudge use {config} {version}"
+        "version {version} of config {config} will not become current by itself, because {because}; a user who may \
+         activate it must run kubectl nudge use {config} {version}"
     )
 }
 

@@ -322,10 +322,8 @@ mod tests {
         assert!(!has_mark(&made));
         assert_eq!(
             warnings,
-            [
-                "version 1.0.1 of config shop will not become current by itself, because you may not update ConfigMap shop; a \
-              user who may activate it must make it current once it is complete, such as with kubectl nudge use shop 1.0.1"
-            ]
+            ["version 1.0.1 of config shop will not become current by itself, because you may not update \
+                 ConfigMap shop; a user who may activate it must run kubectl nudge use shop 1.0.1"]
         );
     }
 

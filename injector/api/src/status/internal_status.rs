@@ -115,7 +115,7 @@ pub struct RetiredVersion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackgroundStatus {
-    /// Time at which the count began. Each time that it is halved, after a week, the time moves on by half a week.
+    /// Time at which the count began. Each halving moves it by half a week.
     pub start_time: Time,
     /// Seconds for which healthy pods were watched, added up over the pods.
     pub pod_seconds: u64,

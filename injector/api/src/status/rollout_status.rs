@@ -13,7 +13,7 @@ pub struct RolloutStatus {
     /// Number of steps that went out.
     #[serde(skip_serializing_if = "crate::status::is_zero")]
     pub step: u32,
-    /// Name of the step that went out last, if it has one.
+    /// Name of the step that went out last. Absent if the step has no name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_name: Option<String>,
     /// Time at which the last step went out.

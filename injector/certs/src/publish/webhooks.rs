@@ -115,8 +115,7 @@ impl Faults {
     }
 }
 
-/// Returns the patch that a configuration needs, if any. The whole patch fails if somebody has moved the webhooks
-/// meanwhile.
+/// Returns the patch that a configuration needs. The whole patch fails if somebody has moved the webhooks meanwhile.
 fn bundle_patch(webhooks: &[Webhook<'_>], bundle: &str) -> Option<JsonPatch> {
     let expected = ByteString(bundle.as_bytes().to_vec());
     let text = serde_json::to_value(&expected).ok()?;

@@ -38,7 +38,6 @@ impl ReadFault {
 /// A policy, or the reason why this release can't parse it.
 pub(super) type Policy = Result<Arc<RolloutPolicy>, String>;
 
-/// A list of policies.
 #[derive(Default)]
 pub(super) struct PolicyList {
     pub(super) by_name: BTreeMap<String, Policy>,

@@ -52,7 +52,6 @@ pub(super) struct NamespaceState {
     /// The approvals by their names, each with its config.
     pub(super) approvals: HashMap<Box<str>, (ConfigKey, Arc<VersionApproval>)>,
     pub(super) left_out: LeftOutObjects,
-    /// The labels of the namespace.
     pub(super) labels: Arc<Labels>,
 }
 
@@ -109,7 +108,6 @@ impl NamespaceState {
         needed.filter(|(_, health)| health.is_forbidden()).map(|(kind, _)| *kind).next()
     }
 
-    /// Returns the approvals of the config.
     pub(super) fn approvals_of(&self, key: &ConfigKey) -> impl Iterator<Item = Arc<VersionApproval>> {
         self.approvals.values().filter(move |(config, _)| config == key).map(|(_, approval)| Arc::clone(approval))
     }

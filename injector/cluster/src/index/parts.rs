@@ -78,7 +78,6 @@ impl Parts {
         self.configs.contains_key(object)
     }
 
-    /// Returns the objects of a kind.
     pub(super) fn of_kind(&self, kind: PartKind) -> impl Iterator<Item = &ObjectKey> {
         self.configs.keys().filter(move |object| object.kind == kind)
     }

@@ -65,7 +65,6 @@ impl Index {
         inner.policies.as_ref().is_some_and(|policies| !policies.is_current() && policies.fault.is_none())
     }
 
-    /// Begins a list of policies.
     pub(crate) fn begin_policy_list(&self) {
         self.change_policies(|policies| {
             policies.listing = Some(PolicyList::default());
@@ -73,7 +72,6 @@ impl Index {
         });
     }
 
-    /// Adds a policy to the list.
     pub(crate) fn add_listed_policy(&self, name: String, policy: Policy) {
         self.change_policies(|policies| {
             let listing = policies.listing.get_or_insert_default();

@@ -1,5 +1,3 @@
-//! The kinds of objects that are watched in a namespace.
-
 use nudge_api::PartKind;
 
 /// A kind of objects that is watched in a namespace.

@@ -1,5 +1,3 @@
-//! The metrics of the watches.
-
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;

@@ -44,7 +44,6 @@ pub enum ReadScope {
 }
 
 impl ReadScope {
-    /// Returns the kinds that are watched in this scope.
     fn kinds(self, scope: &WatchScope) -> &'static [WatchedKind] {
         match (self, scope) {
             (Self::Namespaces, WatchScope::Namespace(_)) => &WatchedKind::ALL,
@@ -242,7 +241,6 @@ impl Watches {
         Box::pin(follow(self.following(Whole(api), "", WHOLE_PAGE_SIZE, health), sink, on_failure))
     }
 
-    /// Watches a kind in the scope.
     fn watch(&self, kind: WatchedKind, scope: &WatchScope, health: WatchHealth) -> BoxFuture<'static, ()> {
         match kind {
             WatchedKind::Configs => {

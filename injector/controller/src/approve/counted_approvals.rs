@@ -72,7 +72,7 @@ impl Controller {
         let decisions =
             signed.iter().filter_map(|(approval, approver)| decision(approval, approver, &rights)).collect();
         let wait = self.memories.get(key, |memory| memory.rights_review.silent_for(Instant::now())).flatten();
-        let wait = wait.filter(|_| goes_on(config));
+        let wait = wait.filter(|_| continues(config));
         let awaited = wait.map(|wait| self.steady() + i64::try_from(wait.as_millis()).unwrap_or(0));
         Approvals { decisions, incomplete: None, awaited }
     }
@@ -130,7 +130,7 @@ fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRi
 }
 
 /// Returns whether the config is moved, and does not say that it awaits approval.
-fn goes_on(config: &VersionedConfig) -> bool {
+fn continues(config: &VersionedConfig) -> bool {
     let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else { return false };
     let ready = find_condition(&status.conditions, ConditionType::Ready);
     ready.is_none_or(|ready| ready.reason != Reason::AwaitingApproval.as_str())

@@ -50,8 +50,8 @@ pub async fn take_over(controller: Arc<Controller>) {
 }
 
 impl Controller {
-    /// Queues the ConfigMaps of a namespace that become configs, as many as there is room for. If there is none, the
-    /// first is queued, whose Event says so.
+    /// Queues the ConfigMaps of a namespace that become configs, as many as there is room for. If there is no room, the
+    /// first is queued: its Event says so.
     async fn queue_plain_maps(&self, namespace: &str) -> Result<(), CallError> {
         let mut of_namespace = self.baseline_namespace(namespace);
         let mut room = MAX_NAMESPACE_CONFIGS.saturating_sub(of_namespace.configs).max(1);

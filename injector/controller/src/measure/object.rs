@@ -39,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// Writes whose numbers are wanted. Returns `None` if that is not possible.
+    /// Writes the question. Returns `None` if that is not possible.
     pub(super) async fn write_analysis(
         &self,
         key: &ConfigKey,

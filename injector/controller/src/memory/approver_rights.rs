@@ -52,7 +52,7 @@ impl RightsReview {
         self.missing_since.take_if(|_| !self.under_way);
     }
 
-    /// Returns for how long the status says nothing about missing answers, if there are any.
+    /// Returns for how long the status says nothing about missing answers.
     pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
         let since = self.missing_since?;
         SILENT_PERIOD.checked_sub(now.saturating_duration_since(since)).filter(|wait| !wait.is_zero())

@@ -112,7 +112,6 @@ impl ConfigMemories {
         self.0.lock().remove(key);
     }
 
-    /// Forgets all configs.
     pub(crate) fn forget_all(&self) {
         self.0.lock().clear();
     }

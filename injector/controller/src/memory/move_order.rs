@@ -55,7 +55,8 @@ impl MoveOrder {
         }
     }
 
-    /// Queues the config when the other one, which shares pods with it, is no longer being moved, or its spec changes.
+    /// Queues the config when the other config, which shares pods with it, is no longer being moved, or has another
+    /// spec.
     pub(crate) fn wait_for(&self, key: &ConfigKey, other: &ConfigKey) {
         let generation = self.index.config(other).and_then(|config| config.metadata.generation);
         self.waiting.lock().entry(other.clone()).or_default().insert(key.clone(), generation);

@@ -22,7 +22,6 @@ const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest:
 /// The subject of an attempt; another subject is tried at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishSubject {
-    /// The version to publish.
     pub(crate) version: String,
     /// The generation of the spec.
     pub(crate) generation: Option<i64>,
@@ -30,7 +29,7 @@ pub(crate) struct PublishSubject {
     pub(crate) publishes: bool,
     /// The metadata that the watch shows; `None` if the object is missing, does not have our label, or is not watched.
     pub(crate) meta: Option<PublishedMeta>,
-    /// The text that gives way to the version, if one does.
+    /// The text that gives way to the version.
     pub(crate) write_back: Option<WriteBack>,
 }
 

@@ -288,8 +288,8 @@ fn contested(kind: PartKind, key: &ConfigKey, version: &str, wait: Duration) -> 
     let name = &key.name;
     let seconds = wait.as_secs().saturating_add(1);
     Reason::TextContested.explained(format!(
-        "somebody keeps writing a text to {kind} {name} that may not go out yet; in {seconds} s it gets the text of version {version} \
-         back; see who writes it (kubectl get --show-managed-fields)"
+        "somebody keeps writing a text to {kind} {name} that may not go out yet; Nudge puts version {version} back \
+         in {seconds} s; see who writes it (kubectl get --show-managed-fields)"
     ))
 }
 

@@ -129,7 +129,7 @@ pub(crate) fn publication_fault(error: &CallError, kind: PartKind, name: &str, a
             }
             kube::Error::SerdeError(error) if error.classify() == Category::Data => {
                 let message =
-                    format!("{kind} {name} can't be {done}, because it is not a {kind} as Nudge knows them; delete it");
+                    format!("{kind} {name} can't be {done}, because Nudge can't read it as a {kind}; delete it");
                 return Publication::Refused(Reason::NotOurs.explained(message));
             }
             _ => {}

@@ -146,7 +146,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
+async fn a_rollout_that_waits_says_what_for_and_continues_by_itself() {
     for (kind, method, end) in CALLS {
         // A missing object is no fault of a call.
         for fault in FAULTS.into_iter().filter(|fault| *fault != InjectedFault::Code(404)) {

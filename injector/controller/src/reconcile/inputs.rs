@@ -78,8 +78,8 @@ impl Controller {
         self.memories.change(key, |memory| memory.evidence = Some((Arc::new(evidence), observed_at)));
     }
 
-    /// Returns these pods as the rollout of the config sees them, with all that has not changed since the last
-    /// reconcile.
+    /// Returns these pods as the rollout of the config sees them. Reuses the subjects that did not change since the
+    /// last reconcile.
     pub(super) fn subjects(
         &self,
         key: &ConfigKey,

@@ -70,7 +70,7 @@ impl Controller {
                     let message = if error.code() == 403 {
                         "nodes can't be read, so pods of a node that is away count against the version"
                     } else {
-                        "nodes can't be read, so nothing is judged that became of pods since"
+                        "nodes can't be read, so what became of pods since is not judged"
                     };
                     self.memories.side_call_failed(key, SideCall::Nodes, message, FailureCause::of(&error));
                 }
@@ -133,7 +133,6 @@ mod tests {
         })
     }
 
-    /// Returns a config in this stage.
     fn config(stage: RolloutStage) -> VersionedConfig {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         let mut status =

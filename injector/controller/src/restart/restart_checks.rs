@@ -82,7 +82,8 @@ impl Controller {
         };
         let check = match self.check_workloads(&goal, &part).await {
             Ok(check) => check,
-            // A failure is reported, and keeps no decision waiting: not even the one that the restarts take too long.
+            // A failure is reported, and keeps no decision waiting: not even the decision that the restarts take too
+            // long.
             Err(error) => {
                 let cause = FailureCause::of(&error);
                 tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");

@@ -141,6 +141,7 @@ fn weight(verdict: &RoundVerdict) -> u8 {
 }
 
 fn period_millis(analysis: &Analysis) -> i64 {
+    // No period is as long as the other value, with which sums do not overflow.
     i64::try_from(answer_period(analysis).as_millis()).unwrap_or(i64::MAX / 8)
 }
 
@@ -205,7 +206,7 @@ fn judge_analysis(
             names.target
         )),
         MeasuredOutcome::WithinRatio => RoundVerdict::Inconclusive(format!(
-            "{description}: this is above max, but not above maxRatio, so it does not show whether the version is bad. No more pods get \
+            "{description}: this is above max, but not above maxRatio, so the version may be good. No more pods get \
              version {} until the result is at most max",
             names.target
         )),
@@ -247,7 +248,6 @@ fn short(text: &str) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Returns the status of an analysis.
 fn analysis_status(analysis: &Analysis, last: Option<&Answer>, verdict: &RoundVerdict) -> AnalysisStatus {
     let verdict = match verdict {
         RoundVerdict::Clear => AnalysisVerdict::Clear,

@@ -154,7 +154,7 @@ pub fn baseline_verdict(object: &BaselineObject<'_>, namespace: BaselineNamespac
     cause.map_or(BaselineVerdict::Config(BaselineLabel::Namespace), BaselineVerdict::Ordinary)
 }
 
-/// Returns why an existing object is not made the first version of a config, if there is a reason.
+/// Returns why an existing object is not made the first version of a config.
 pub fn baseline_refusal(object: &BaselineObject<'_>) -> Option<&'static str> {
     // The label of a namespace makes the config of such an object again.
     let is_left = object.label(labels::PUBLISHED).is_some();
@@ -162,7 +162,7 @@ pub fn baseline_refusal(object: &BaselineObject<'_>) -> Option<&'static str> {
     impossibility(object).or_else(|| is_left.then_some(left))
 }
 
-/// Returns why no label makes the object a config, if there is a reason.
+/// Returns why no label makes the object a config.
 fn impossibility(object: &BaselineObject<'_>) -> Option<&'static str> {
     if object.name() == RESERVED {
         Some("it belongs to Kubernetes")
@@ -179,7 +179,7 @@ fn impossibility(object: &BaselineObject<'_>) -> Option<&'static str> {
     }
 }
 
-/// Returns why the label of a namespace does not make the object a config, if there is a reason.
+/// Returns why the label of a namespace does not make the object a config.
 fn exclusion(object: &BaselineObject<'_>) -> Option<&'static str> {
     if BUNDLES.contains(&object.name()) {
         Some("it belongs to the cluster or to a service mesh")
@@ -199,8 +199,9 @@ fn has_hash(name: &str) -> bool {
     hash.is_some_and(|hash| hash.len() == HASH_LENGTH && hash.chars().all(|letter| HASH_ALPHABET.contains(letter)))
 }
 
-/// Returns the config, which follows the text of the objects of these kinds. A config that only the namespace wants
-/// restarts no workload, because nobody has requested a restart, and has a label that says whose it is.
+/// Returns the config, which follows the text of the objects of these kinds. A config that only the label of its
+/// namespace makes restarts no workload, because nobody has requested a restart. A label says that the namespace made
+/// it.
 pub fn first_config(name: &str, label: BaselineLabel, kinds: &[PartKind]) -> VersionedConfig {
     let spec = VersionedConfigSpec { objects: kinds.to_vec(), ..VersionedConfigSpec::default() };
     match label {

@@ -1,5 +1,3 @@
-//! Types of Secrets.
-
 /// The type of a Secret whose type is not set.
 pub(crate) const OPAQUE: &str = "Opaque";
 /// The types that stand for an identity or for a release of another tool. A Secret of such a type does more than

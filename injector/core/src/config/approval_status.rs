@@ -20,7 +20,7 @@ pub struct ApprovalContext<'a> {
     pub provenance: Provenance<'a>,
     /// The policies of the namespace.
     pub policies: &'a Policies,
-    /// The reason why approvals of the desired version can't be counted, if they can't.
+    /// The reason why approvals of the desired version can't be counted.
     pub incomplete: Option<&'a str>,
     /// The present time.
     pub now: Now<'a>,
@@ -100,13 +100,13 @@ fn verdict(
                 format!("{approver} may not deny version {version} any more; this needs {right}"),
             );
         }
-        let way_out = format!("kubectl nudge deny {config_name} {version} --undo");
+        let remedy = format!("kubectl nudge deny {config_name} {version} --undo");
         let effect = if gated.is_some() {
             "which holds the version until the denial is withdrawn"
         } else {
             "which holds the version where a rule requires approvals, until the denial is withdrawn"
         };
-        return refuse(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
+        return refuse(Reason::Denied, format!("{approver} denies version {version}, {effect} ({remedy})"));
     }
     if let Some(gated) = gated {
         return explain_approval(&gated.needed, gated.candidate(), given, incomplete, now.time.0);
@@ -117,9 +117,9 @@ fn verdict(
     // The record of the release may have been forgotten. While the version is in use, it keeps the condition from the
     // time when it continued.
     let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
-    let went_on = before.is_some_and(|before| before.status == "True") && status.holds(version);
+    let continued = before.is_some_and(|before| before.status == "True") && status.holds(version);
     // An unknown policy may require approvals.
-    if went_on || matches!(policies, Policies::Unknown(_)) {
+    if continued || matches!(policies, Policies::Unknown(_)) {
         return None;
     }
     refuse(
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counted_stays_so_when_the_version_has_gone_on() {
+    fn what_counted_stays_so_when_the_version_has_continued() {
         let mut fixture = guarded();
         let (mut approval, given) = decided(&fixture, "bob", "2", "Approve");
         fixture.approvals.decisions.push(given.clone());

@@ -20,7 +20,7 @@ pub(super) struct ConfigProgress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
     state: ReadyState,
-    /// The fault of the spec that keeps every version from beginning or continuing, if the spec has a fault.
+    /// The fault of the spec that keeps every version from beginning or continuing.
     invalid: Option<Explanation>,
 }
 
@@ -52,8 +52,8 @@ impl ConfigProgress {
         };
         let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
         let explanation = continuation.explanation().cloned().unwrap_or_else(moving);
-        let goes_on_by_itself = explanation.reason == Reason::AnalysisInconclusive;
-        let stalled = continuation.is_held() && !goes_on_by_itself && !is_planned(explanation.reason);
+        let continues_by_itself = explanation.reason == Reason::AnalysisInconclusive;
+        let stalled = continuation.is_held() && !continues_by_itself && !is_planned(explanation.reason);
         Self { explanation, state: if stalled { ReadyState::Stalled } else { ReadyState::Reconciling }, invalid: None }
     }
 

@@ -44,7 +44,7 @@ pub struct Observed<'a> {
     pub pods: &'a Subjects,
     /// The times when other pods on the nodes of these pods failed.
     pub neighbours: &'a HashMap<String, Neighbours>,
-    /// The other config that shares pods with this config and is being moved, if any.
+    /// The other config that shares pods with this config and is being moved.
     pub waiting_for: Option<&'a str>,
     /// The measurements of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
@@ -64,7 +64,7 @@ pub struct Observed<'a> {
     pub restart: &'a Restarts,
     /// The time that reports of pods wait in a hub replica.
     pub report_wait: Millis,
-    /// The reason why reports of pods do not arrive, if so.
+    /// The reason why reports of pods do not arrive.
     pub hub_away: Option<HubAway>,
     /// The present time.
     pub now: Now<'a>,
@@ -92,8 +92,9 @@ const INVALID_SPEC_RECHECK_MILLIS: Millis = 3_600_000;
 /// The maximum number of transitions of a rollout in one decision.
 const MAX_TRANSITIONS: usize = 16;
 
-/// Decides about the config. `evidence` is this leader's evidence about the pods so far. Returns the decision, and the
-/// evidence if it is used.
+/// Decides about the config: first what there is, then which version is requested and what withholds it, then the
+/// rollout, and at last the conditions and Events, which describe the outcome. `evidence` is this leader's evidence
+/// about the pods so far. Returns the decision, and the evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
     let mut evidence = evidence.clone();
     let Observed { config, parts, facts, secrets_known, left_out, pods, judging, seals, now: clocks, .. } = *observed;

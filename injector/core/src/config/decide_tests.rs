@@ -162,7 +162,7 @@ fn a_version_without_consent_does_not_become_current_by_itself() {
     let waiting = fixture.step();
     assert_eq!((&waiting.status.current_version, waiting.status.state()), (&None, ConfigState::Waiting));
     assert_eq!(fixture.ready().1, "VersionNotAuthorized");
-    assert!(fixture.ready().2.ends_with("makes it current with kubectl nudge use shop 6"), "{}", fixture.ready().2);
+    assert!(fixture.ready().2.ends_with("must run kubectl nudge use shop 6"), "{}", fixture.ready().2);
     assert!(
         waiting.events.iter().any(|event| event.warning && event.explanation.reason == Reason::VersionNotAuthorized)
     );

@@ -31,7 +31,6 @@ pub(super) struct GatedVersion<'a> {
     authors: Authors,
     asker: Asker<'a>,
     rule: RuleOwner,
-    /// The approvals that the version needs.
     pub(super) needed: Approval,
     /// The objects that must be read to know the authors, if these matter.
     pub(super) unread: Vec<(PartKind, String)>,
@@ -94,8 +93,7 @@ pub(super) fn needed_approval(
     Some((Approval { required: needed.required.max(least), ..needed }, approval_owner))
 }
 
-/// Returns why this version should be assigned to all pods at once, if it should. An override that has expired has no
-/// effect.
+/// Returns why this version should be assigned to all pods at once. An override that has expired has no effect.
 pub(super) fn override_reason<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
     // Everybody who writes the text could request the version that an override names.
     let spec_override = config.spec.rollout.overridden.as_ref().filter(|_| !config.spec.follows_text());

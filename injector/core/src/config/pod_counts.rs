@@ -14,7 +14,6 @@ use crate::rollout::{Subjects, Thresholds, version_to_publish};
 /// The maximum length of the name of a container that is left alone, in bytes.
 const MAX_LEFT_ALONE_BYTES: usize = 256;
 
-/// Counts the pods of a config.
 pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatus, pods: &Subjects) -> PodCounts {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let thresholds = status.target_version.as_deref().map(|target| (target, Thresholds::from_status(&status.internal)));

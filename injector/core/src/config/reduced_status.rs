@@ -58,13 +58,13 @@ pub fn reduce_status(
         // An answer may repeat the text that was refused. Its beginning names the refuser.
         let who = cause.split(": ").next().unwrap_or_default();
         format!(
-            "messages, users, details of releases and versions that are not in use are left out, because the API server refuses them: \
-             {who}; the log of the controller has more of the answer"
+            "messages, users, details of releases and unused versions are left out, because the API server refuses \
+             them: {who}; see the log of the controller"
         )
     } else {
         format!(
-            "details of releases, versions that are not in use and numbers are left out, because the API server refuses the whole status: \
-             {cause}"
+            "details of releases, unused versions and numbers are left out, because the API server refuses the whole \
+             status: {cause}"
         )
     };
     let generation = status.observed_generation;

@@ -86,8 +86,8 @@ fn is_text_unread(status: &VersionedConfigStatus) -> bool {
 fn not_authorized(config: &VersionedConfig, version: &str) -> Explanation {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::VersionNotAuthorized.explained(format!(
-        "the creator of version {version} may not update ConfigMap {name}, or Nudge could not check that, so the version does not become \
-         current by itself; a user who may update that ConfigMap makes it current with kubectl nudge use {name} {version}"
+        "the creator of version {version} may not update ConfigMap {name}, or Nudge could not check that; a user who \
+         may update it must run kubectl nudge use {name} {version}"
     ))
 }
 

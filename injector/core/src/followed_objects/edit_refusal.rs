@@ -42,8 +42,8 @@ pub fn edit_refusal(
     let why = block.or_else(approval)?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Some(why.reason.explained(format!(
-        "{} must not be edited now, because it is read directly by {readers}, and {}; make a version of the change instead (kubectl nudge \
-         create {name} VERSION), and request it (kubectl nudge use {name} VERSION)",
+        "{} must not be edited now, because it is read directly by {readers}, and {}; make a version of the change \
+         instead (kubectl nudge create {name} VERSION)",
         object_title(config),
         why.message
     )))

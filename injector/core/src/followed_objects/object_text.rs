@@ -26,7 +26,7 @@ pub fn read_object(kind: PartKind, name: &str, object: Option<PublishedObject>) 
         ));
     };
     if has_label(&object.metadata, labels::CONFIG) || name == RESERVED {
-        return refuse(format!("{title} is not a text for people; give the config another name"));
+        return refuse(format!("{title} belongs to a version or to Kubernetes; give the config another name"));
     }
     let (contents, secret_type) = object.content.into_parts();
     if let Some(secret_type) = secret_type.as_ref().filter(|secret_type| !is_configuration(secret_type)) {
@@ -84,7 +84,7 @@ mod tests {
             (
                 PartKind::ConfigMap,
                 json!({"metadata": {"name": "shop", "labels": {labels::CONFIG: "shop"}}, "data": {"a": "1"}}),
-                "is not a text",
+                "belongs to a version",
             ),
             (
                 PartKind::ConfigMap,

@@ -1,5 +1,3 @@
-//! The version that a text is.
-
 use std::sync::Arc;
 use std::time::Duration;
 

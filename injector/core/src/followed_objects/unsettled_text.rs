@@ -13,8 +13,8 @@ const MAX_LEFT_MOVES: usize = 5;
 /// How long a text must stay unchanged after this number of moves.
 const STANDING_TIME: SignedDuration = SignedDuration::from_mins(5);
 
-/// Returns why the move to the text may not begin yet, if there is a reason. Neither a move to this text that is under
-/// way, nor a return, nor the first version waits.
+/// Returns why the move to the text may not begin yet. Neither a move to this text that is under way, nor a return, nor
+/// the first version waits.
 pub fn withheld_by_pace(
     config: &VersionedConfig,
     status: &VersionedConfigStatus,

@@ -64,16 +64,16 @@ impl WriteBack {
                 EventRecord::warning(
                     Reason::WrittenBack,
                     format!(
-                        "version {version} failed, so {title} got the text of version {current} back, because it is read directly by \
-                         {readers}; correct the text, or write it again to keep it"
+                        "version {version} failed, so {title}, which {readers} read directly, got the text of \
+                         version {current} back; correct the text, or write it again to keep it"
                     ),
                 )
             }
             WriteBackCause::Withheld(reason) => EventRecord::warning(
                 Reason::TextContested,
                 format!(
-                    "version {version} may not go out yet ({reason}), so {title} got the text of version {current} back, because it is \
-                     read directly by {readers}; request the version with kubectl nudge use {name} {version}"
+                    "version {version} may not go out yet ({reason}), so {title}, which {readers} read directly, got \
+                     the text of version {current} back; run kubectl nudge use {name} {version}"
                 ),
             ),
         };

@@ -56,7 +56,7 @@ pub enum Right {
     Refused,
     /// The API server has not answered whether the user has the right now.
     Unanswered {
-        /// The last answer, however long ago, if there is one. It alone never lets a version continue.
+        /// The last answer, however long ago. It alone never lets a version continue.
         last: Option<bool>,
     },
 }
@@ -90,8 +90,8 @@ impl Right {
 pub struct Approvals {
     /// The decisions that may count.
     pub decisions: Vec<UserDecision>,
-    /// The reason why there may be more decisions, if so. Then no version continues, because an unknown decision may be
-    /// a denial.
+    /// The reason why there may be more decisions. Then no version continues, because an unknown decision may be a
+    /// denial.
     pub incomplete: Option<String>,
     /// The time until which missing answers about rights are assumed to equal the earlier ones, which let the version
     /// continue. This assumption alone never lets a version continue. It only keeps the config from briefly saying that
@@ -229,7 +229,7 @@ fn count_approvals(
             |given: &UserDecision| ReleaseApproval { user: bounded_user(&given.user), approval_time: given.at.clone() };
         return Ok(counted.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
     }
-    let way_out = match (authors, asker) {
+    let remedy = match (authors, asker) {
         (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
         (Authors::SetterUnknown, _) if needed.not_author => UNKNOWN_SETTER.to_owned(),
         (_, Asker::Unknown) if needed.not_author => UNKNOWN_ASKER.to_owned(),
@@ -254,7 +254,7 @@ fn count_approvals(
         RuleOwner::Policy(_) => format!("{rule} requires"),
     };
     // A long message is cut at its end, so the command comes first.
-    Err(format!("version {version} has {} of {required} {plural} that {requirement}; {way_out}{so_far}", counted.len()))
+    Err(format!("version {version} has {} of {required} {plural} that {requirement}; {remedy}{so_far}", counted.len()))
 }
 
 /// Returns the command that a user runs to decide about the version with this content.

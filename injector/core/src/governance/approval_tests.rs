@@ -242,7 +242,7 @@ fn the_policy_that_requests_it_is_named() {
 }
 
 #[test]
-fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() {
+fn an_answer_that_is_under_way_lets_nothing_continue_and_is_not_said_for_a_while() {
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let at = |steady: Millis, given: &[UserDecision]| {

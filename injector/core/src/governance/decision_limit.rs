@@ -11,7 +11,7 @@ const MAX_PER_USER: usize = 16;
 pub enum TooManyDecisions {
     /// The user has made too many decisions.
     #[error(
-        "you have {MAX_PER_USER} VersionApprovals of config {config}, and a user may not have more; delete those that are not \
+        "you have {MAX_PER_USER} VersionApprovals of config {config}, which is the limit; delete those that are not \
          needed any more, such as {oldest} (kubectl delete versionapproval {oldest})"
     )]
     User {
@@ -22,8 +22,8 @@ pub enum TooManyDecisions {
     },
     /// All users together have made too many decisions.
     #[error(
-        "config {config} has {MAX_PER_CONFIG} VersionApprovals, and a config may not have more; their users, or one with the right to override \
-         VersionedConfig {config}, must delete those not needed any more, such as {oldest}"
+        "config {config} has {MAX_PER_CONFIG} VersionApprovals, which is the limit; their users, or one with the \
+         right to override VersionedConfig {config}, must delete some, such as {oldest}"
     )]
     Config {
         /// The name of the config.
@@ -76,8 +76,8 @@ mod tests {
         let full = check_decision_count("shop", "bob", &made).unwrap_err().to_string();
         assert_eq!(
             full,
-            "you have 16 VersionApprovals of config shop, and a user may not have more; delete those that are not \
-             needed any more, such as one-15 (kubectl delete versionapproval one-15)"
+            "you have 16 VersionApprovals of config shop, which is the limit; delete those that are not needed any \
+             more, such as one-15 (kubectl delete versionapproval one-15)"
         );
         assert_eq!(check_decision_count("shop", "carol", &made), Ok(()));
     }

@@ -32,7 +32,7 @@ pub struct EffectiveRules<'a> {
     pub windows: Vec<(RuleOwner, &'a [Window])>,
     /// The holds. Each hold keeps all versions from continuing until it ends.
     pub holds: Vec<EffectiveHold<'a>>,
-    /// The reason why there may be more rules, if so.
+    /// The reason why there may be more rules.
     pub unknown: Option<&'a str>,
 }
 
@@ -120,8 +120,8 @@ impl<'a> EffectiveRules<'a> {
         self.holds.extend(hold);
     }
 
-    /// Returns why no version continues at this time, if none does. Missing approvals are not among the reasons. A
-    /// reason that requires somebody to act comes first.
+    /// Returns why no version continues at this time. Missing approvals are not among the reasons. A reason that
+    /// requires somebody to act comes first.
     pub fn block(&self, now: Timestamp) -> Option<Block> {
         self.blocks(now).next()
     }

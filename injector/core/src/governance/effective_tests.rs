@@ -159,7 +159,7 @@ fn a_window_that_can_not_be_used_does_not_count_against_others() {
 }
 
 #[test]
-fn where_policies_are_not_known_nothing_goes_on() {
+fn where_policies_are_not_known_nothing_continues() {
     let unknown = Policies::Unknown("RolloutPolicies can't be read: forbidden".to_owned());
     let (reason, message, _) = said(json!({}), &unknown, "12:00:00").unwrap();
     assert_eq!(

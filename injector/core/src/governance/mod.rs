@@ -42,7 +42,7 @@ const MAX_RECHECK_MILLIS: Millis = 3_600_000;
 /// The interval of reads of unknown policies: the right to read them may exist by then.
 const UNKNOWN_POLICIES_RETRY_MILLIS: Millis = 30_000;
 
-/// Returns why the rules withhold the requested version, if they do. A reason that needs somebody to act comes first.
+/// Returns why the rules withhold the requested version. A reason that needs somebody to act comes first.
 pub fn withheld_by_rules(rules: &EffectiveRules<'_>, now: Now<'_>) -> Option<Withheld> {
     let Block { why, until } = rules.block(now.time.0)?;
     let recheck_at = match why.reason {

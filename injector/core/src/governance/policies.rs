@@ -51,7 +51,6 @@ pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
     keys.chain(values).chain(window_faults("spec.windows", windows)).collect()
 }
 
-/// Returns the fault of the values of a requirement.
 fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -> Option<String> {
     let takes_values = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
     match (takes_values, values.is_empty()) {

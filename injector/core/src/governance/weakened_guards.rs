@@ -68,8 +68,8 @@ fn weakened_windows(old: &[Window], new: &[Window]) -> Option<String> {
     Some(format!("adds a window that no earlier window contains ({} {from}-{to} {time_zone})", days.join(" ")))
 }
 
-/// Returns whether a window is open only while the other one is, of the same days and time zone. Times are compared as
-/// texts, as the policy does.
+/// Returns whether a window lies within another of the same days and time zone. Times are compared as texts, as the
+/// policy does.
 fn is_within(new: &Window, old: &Window) -> bool {
     let ends_next_day = |window: &Window| window.to <= window.from;
     let ends_within = match (ends_next_day(new), ends_next_day(old)) {

@@ -69,7 +69,6 @@ pub struct Windows(Vec<UsableWindow>);
 pub struct Opening {
     /// The moment of the opening.
     pub at: Timestamp,
-    /// The zone of the window that opens.
     zone: TimeZone,
     zone_name: String,
 }

@@ -104,7 +104,7 @@ impl Outage {
         Self { everywhere: (is_everywhere && is_silent(None)).then_some(HubAway::NotWriting), namespaces }
     }
 
-    /// Returns why the hub is away for the pods of this namespace, if it is.
+    /// Returns why the hub is away for the pods of this namespace.
     pub fn cause(&self, namespace: &str) -> Option<HubAway> {
         self.everywhere.or_else(|| self.namespaces.contains(namespace).then_some(HubAway::NotWritingHere))
     }

@@ -62,8 +62,8 @@ pub(super) fn check(
                 continue;
             }
             return Err(InjectionRefusal::Pod(format!(
-                "{mounts}, in which the folder {path} can't be made for Nudge's files, so the container would not start: the mount is read-only, \
-                 or is a part of a volume; {remedy}, or exclude the container with annotation {CONTAINERS}"
+                "{mounts}, in which the folder {path} can't be made for Nudge's files (it is read-only, or a part of \
+                 a volume); {remedy}, or exclude the container with annotation {CONTAINERS}"
             )));
         }
     }

@@ -264,9 +264,9 @@ fn object_files(
     })
 }
 
-/// Sets modes that let every reader read the files. If not everybody may read them, nobody else gets access: then the
-/// agent must run as the one user that reads them, or the pod must have an `fsGroup`. `agent_user` is the user that it
-/// must run as for another reason. Returns the user that it must run as then.
+/// Sets modes that let every reader read the files. Files that not everybody may read stay closed to others: the agent
+/// must run as their one reader, or the pod must have an `fsGroup`. `agent_user` is the user that signals need. Returns
+/// the user that signals and files need.
 fn with_readable_modes(
     mut sources: Vec<ObjectFiles>,
     pod: &UserPod,

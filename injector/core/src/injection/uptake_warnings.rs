@@ -1,4 +1,4 @@
-//! The warnings about containers that do not take a version while they run: it reads variables or files that stay the
+//! The warnings about containers that do not take a version while they run: they read variables or files that stay the
 //! same, or an object that does not belong to the config.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,8 +14,8 @@ use super::uptake::{ContainerUptake, PodReads, PodView, ReadPath, RestartCause, 
 use super::user_pod::UserPod;
 use super::volume_objects::objects;
 
-/// Returns a warning for each container that takes versions of a config only by a restart because of what it reads, and
-/// for each that is notified and reads an object of the config's name which is not the config's.
+/// Returns a warning for each container that takes versions only by a restart because of what it reads, and for each
+/// notified container that reads an object which only has the config's name.
 pub(super) fn warnings(
     pod: &UserPod,
     request: &PodRequest,

@@ -61,7 +61,6 @@ pub(super) struct UserPod {
     pub(super) labels: BTreeMap<String, String>,
     /// The kinds of the pod's owners.
     pub(super) owners: Vec<String>,
-    /// The workload of the pod, if any.
     pub(super) workload: Option<WorkloadId>,
     /// The namespace of the pod; empty if only the request says it.
     pub(super) namespace: String,
@@ -116,7 +115,6 @@ impl UserPod {
         self.spec.restart_policy.as_deref().unwrap_or("Always")
     }
 
-    /// Returns the service account of the pod.
     pub(super) fn service_account(&self) -> &str {
         // `serviceAccount` is the older name of the field.
         let names = [&self.spec.service_account_name, &self.spec.service_account];

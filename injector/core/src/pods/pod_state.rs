@@ -56,8 +56,8 @@ pub struct PodState {
     pub labels: Arc<BTreeMap<String, String>>,
     /// The way the pod's processes take another version.
     pub update_mode: UpdateMode,
-    /// Whether containers of the pod name the keys that they read, and another one watches its files or asks the agent:
-    /// that one takes every version.
+    /// Whether a container takes every version, because it watches its files or asks the agent, while others name the
+    /// keys that they read.
     pub has_silent_takers: bool,
     /// The time that containers have, after their notification, to show that they took a version, in seconds.
     pub verify_seconds: u32,

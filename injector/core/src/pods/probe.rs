@@ -15,7 +15,6 @@ const GRACE_SECONDS: u32 = 30;
 /// The time that a container without a startup probe has until its readiness probe counts.
 const START_SECONDS: u32 = 300;
 
-/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeKind {
     Readiness,
@@ -31,8 +30,7 @@ pub struct SlowestProbe {
     /// The time between two attempts: the period, or as many periods as one attempt may last.
     interval: u32,
     timeout: u32,
-    /// The time that a container may take to end that is killed by its liveness probe: it is observed to restart only
-    /// then.
+    /// The time that a container may take to end after its liveness probe failed: the restart shows only then.
     grace: u32,
 }
 

@@ -145,7 +145,7 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
     immutable(stored, goal).map_or(Publication::Write, Publication::Refused)
 }
 
-/// Returns that the type of the stored Secret is another one, if it is.
+/// Returns the conflict if the stored Secret has another type.
 fn other_type(stored: &PublishedObject, goal: &PublishGoal<'_>, content: &PublishedContent) -> Option<Explanation> {
     let PublishGoal { name, version, .. } = *goal;
     let (stored_type, secret_type) = (stored.content.secret_type()?, content.secret_type()?);
@@ -157,7 +157,7 @@ fn other_type(stored: &PublishedObject, goal: &PublishGoal<'_>, content: &Publis
     })
 }
 
-/// Returns that the object is immutable, if it is.
+/// Returns the conflict if the stored object is immutable.
 fn immutable(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Option<Explanation> {
     let PublishGoal { kind, name, version, .. } = *goal;
     (stored.immutable == Some(true)).then(|| {
@@ -221,8 +221,8 @@ fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Returns who else writes the object, so that Nudge must not, if there is somebody: its owner, or a field manager that
-/// applies its data and will do so again. An edit by anybody else does not count.
+/// Returns who else writes the object: its owner, or a field manager that applies its data again and again. Nudge must
+/// not write such an object. An edit by anybody else does not count.
 fn foreign_writer(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
     let PublishGoal { kind, name, .. } = *goal;
     let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
@@ -235,7 +235,7 @@ fn foreign_writer(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<Strin
     Some(managed_message(applier, goal))
 }
 
-/// Returns why the object is not Nudge's, if there is a reason.
+/// Returns why the object is not Nudge's.
 fn ownership_refusal(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Option<String> {
     let PublishGoal { kind, name, content, .. } = *goal;
     let metadata = &stored.metadata;

@@ -36,7 +36,6 @@ pub enum GitUrlError {
     TooLong,
 }
 
-/// The form of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     Https,

@@ -12,8 +12,8 @@ use super::read_keys::ReadKeys;
 use crate::rollout::version_to_publish;
 
 /// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
-/// that pods should run. For another config, it is the published content, unless workloads without an agent are
-/// ignored, or the content to publish, if an agent serves the pods, too. Of a ConfigMap with `contents`, only the keys
+/// that pods should run. For another config, it is the published content (nothing if workloads without an agent are
+/// ignored); for pods that an agent serves, too, the content to publish. Of a ConfigMap with `contents`, only the keys
 /// count that the pods read.
 pub fn content_digest<'a>(
     uses: &ConfigUses,
@@ -51,8 +51,8 @@ fn version_digests(config: &VersionedConfig) -> Option<Vec<String>> {
     Some(version.parts.iter().map(|part| part.digest.clone()).collect())
 }
 
-/// Returns the sealed digests of the content of this kind that pods start with, or the digests of the named `keys`:
-/// what is published, or what should be where an agent serves the pods, too.
+/// Returns the sealed digests of the content of this kind that pods start with, or the digests of the named `keys`: of
+/// the published content; of the content to publish if an agent serves the pods, too.
 fn object_digests(
     config: &VersionedConfig,
     uses: &ConfigUses,

@@ -252,7 +252,7 @@ mod tests {
     fn a_version_is_blamed_for_a_group_with_fewer_pods() {
         let (end, evicted) = replaced(2, 2, &[true, true], Some(false));
         assert!(matches!(end, NextEviction::Failed(_)) && evicted.len() == 1, "the other one runs on");
-        // The one that was not Ready proves nothing, the one that was does.
+        // The pod that was not Ready proves nothing; the pod that was Ready does.
         assert!(matches!(replaced(1, 2, &[true, false], Some(false)).0, NextEviction::Failed(_)));
         assert!(matches!(replaced(2, 3, &[true, true], None).0, NextEviction::Failed(_)));
     }

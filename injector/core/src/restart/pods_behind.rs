@@ -68,8 +68,8 @@ pub struct LivePods<'a> {
     pub since: Timestamp,
 }
 
-/// Adds the pods whose agents run the version, but whose containers read something at their start that is older: the
-/// restart was not possible, or has not reached them yet. Returns reports about those that no restart helps.
+/// Adds the pods whose agents run the version, but whose containers have read older content at their start: the restart
+/// was not possible, or has not reached them yet. Returns reports about the pods that no restart helps.
 pub fn add_live_pods_behind(
     counts: &mut BTreeMap<WorkloadId, usize>,
     workloads: &[TargetedWorkload],

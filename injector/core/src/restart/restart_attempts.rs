@@ -14,8 +14,8 @@ use super::object_report::ObjectReport;
 use super::workload::{PodRestarts, ReplicaCounts, Workload, WorkloadProgress};
 use crate::owners::WorkloadId;
 
-/// The maximum number of digests that are remembered of one workload, one for each content of its configs in this part.
-/// When a forgotten restart is undone, it is tried once more.
+/// The maximum number of restarts of one workload that are remembered, by the content that they were for. If a
+/// forgotten restart is undone, it is tried once more.
 const MAX_DIGESTS: usize = 8;
 /// The wait in seconds until a refused restart is tried again: somebody may have bound the missing role.
 pub const RETRY_SECONDS: u32 = 10;

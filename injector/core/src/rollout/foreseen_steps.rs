@@ -14,7 +14,7 @@ use crate::analysis::answer_period;
 pub struct PlannedStep {
     /// The number of the step, from 1.
     pub number: usize,
-    /// The name of the step in the spec, if it has one.
+    /// The name of the step in the spec.
     pub name: Option<String>,
     /// The indexes of the pods that the step assigns the target.
     pub pods: Vec<usize>,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_goes_on_to_a_healthy_pod() {
+    fn the_first_step_continues_to_a_healthy_pod() {
         let mut four: Vec<Subject> = (0..4).map(|number| healthy(number, UpdateMode::Live)).collect();
         four.sort_by_key(|pod| pod.number);
         for ill in &mut four[..2] {

@@ -367,9 +367,8 @@ fn no_judge_wait(
     let total = observation.pods.len();
     let scope = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
-        "no pod of the {scope} is healthy, so none can show whether version {target} is good. {count} of {total} pods have it: the rollout \
-         continues when one of them becomes and stays healthy. Or go back (kubectl nudge rollback), or assign the version to all pods \
-         (kubectl nudge use {target} --now --reason TEXT)"
+        "no pod of the {scope} is healthy to judge version {target} ({count} of {total} pods have it); repair one, \
+         or run kubectl nudge rollback, or kubectl nudge use {target} --now"
     );
     Some(Effects::hold(Reason::NobodyToJudge, message))
 }

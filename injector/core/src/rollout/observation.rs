@@ -100,7 +100,7 @@ pub struct Observation<'a> {
     pub requested: &'a str,
     /// Whether the requested version is the text of the config's objects.
     pub follows_text: bool,
-    /// The reason of an override that assigns the requested version to all pods at once, if there is an override.
+    /// The reason of an override that assigns the requested version to all pods at once.
     pub override_reason: Option<&'a str>,
     /// The users who requested the versions, if known.
     pub requesters: &'a Requesters,
@@ -110,7 +110,7 @@ pub struct Observation<'a> {
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// The harm to pods of the config without a new version.
     pub background: Option<&'a BackgroundStatus>,
-    /// The other config that shares pods with this config and is being moved, if any.
+    /// The other config that shares pods with this config and is being moved.
     pub waiting_for: Option<&'a str>,
     /// The reason that keeps the requested version from continuing although nothing is wrong with it.
     pub withheld: Option<&'a Withheld>,
@@ -122,13 +122,13 @@ pub struct Observation<'a> {
     pub has_objects: bool,
     /// The last attempt to publish a version. It is noted even if there is no object to publish.
     pub publish_attempt: Option<&'a PublishAttempt>,
-    /// The earliest time when workloads may have been restarted with the current version, if known.
+    /// The earliest time when workloads may have been restarted with the current version.
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
     /// The time that reports of pods wait in the queue of a hub replica.
     pub report_wait: Millis,
-    /// The reason why the reports of pods reach no hub, if they do not.
+    /// The reason why the reports of pods reach no hub.
     pub hub_away: Option<HubAway>,
 }
 

@@ -200,7 +200,7 @@ fn is_sealing(status: &ConfigSourceStatus, now: Timestamp) -> bool {
     status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING_TIMEOUT))
 }
 
-/// Returns a message about the rollout of the config, if one is under way: nothing may interrupt it.
+/// Returns a message about the rollout of the config: nothing may interrupt it.
 fn rollout_message(config: &VersionedConfig) -> Option<String> {
     let status = config.status.as_ref()?;
     let name = config.metadata.name.as_deref().unwrap_or_default();

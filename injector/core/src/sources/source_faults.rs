@@ -11,8 +11,8 @@ use crate::outbound::Address;
 use crate::remote::{GitUrl, OciReference, Pick, Revision, check_path};
 
 /// The fault of a source that names no place, or more than one.
-const NO_PLACE: &str = "it must name exactly one of git, oci and vault; a ConfigMap or Secret that pods should follow needs no source: \
-                        list its kind in spec.objects of the config with its name, and leave out spec.version";
+const NO_PLACE: &str = "it must name exactly one of git, oci and vault; a ConfigMap or Secret needs no source: list \
+    its kind in spec.objects of the config of its name";
 
 /// Returns all faults of a source of this name. The name is empty if the API server will generate it.
 pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {

@@ -29,7 +29,7 @@ pub struct SourceSnapshot<'a> {
     pub config: Option<&'a VersionedConfig>,
     /// The last version that the config keeps of a source that is gone.
     pub last: Option<&'a str>,
-    /// The older source that makes the versions of the config, if any.
+    /// The older source that makes the versions of the config.
     pub rival: Option<&'a str>,
     /// The reason why the last act failed, while nothing has changed since.
     pub trouble: Option<&'a Explanation>,

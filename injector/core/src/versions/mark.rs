@@ -1,5 +1,5 @@
-//! The mark of a part whose maker may update the ConfigMap of the config's name: only the version of such a part
-//! becomes current without anybody setting `spec.version` to it.
+//! The mark of a part whose creator may update the ConfigMap of the config's name. Only a marked version becomes
+//! current by itself.
 //!
 //! The webhook makes the mark, and the controller accepts no other mark: it is a [note](crate::signed_notes) about the
 //! whole part. On another part, or with other content, the mark is worth nothing. Its time is ignored, so that versions

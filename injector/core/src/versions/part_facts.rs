@@ -24,9 +24,9 @@ pub struct PartFacts {
     pub immutable: bool,
     /// Whether the object's creator may update the ConfigMap of the config's name.
     pub marked: bool,
-    /// The object's creator, if known.
+    /// The object's creator.
     pub author: Option<String>,
-    /// The user who set the spec of the object's source, if known.
+    /// The user who set the spec of the object's source.
     pub setter: Option<String>,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,

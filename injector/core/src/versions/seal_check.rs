@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nudge_api::{PartKind, PartStatus, RetiredVersion};
 use nudge_protocol::VersionName;
-use nudge_protocol::block::MAX_BLOCK_BYTES;
+use nudge_protocol::block::{BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, MAX_BLOCK_BYTES};
 use nudge_protocol::limits::MAX_KEYS;
 
 use super::digest_names::digest_prefix;
@@ -62,6 +62,8 @@ pub fn seal_check(
     }
 }
 
+/// Judges the version. What may still come is not a fault: first missing objects, then unread ones. Contents are
+/// compared only when all of them are there, so that the first message names what the user can correct.
 fn judge(
     version: &str,
     parts: &[Arc<PartMeta>],
@@ -89,15 +91,15 @@ fn judge(
         let contents = ordered.iter().filter_map(|part| Some((part.kind, facts_of(facts, part)?)));
         if seals.digest_name_of(prefix, contents) != version {
             return Err(format!(
-                "names that begin with {prefix} are those of versions that Nudge makes of a source or a text, and {version} is not the \
-                 digest of its content; create it under another name"
+                "names that begin with {prefix} are for versions that Nudge makes, and {version} is not the digest \
+                 of its content; create it under another name"
             ));
         }
     }
     let mut sealed = Vec::new();
     let mut is_unchanged = retired.is_none_or(|retired| retired.digests.len() == ordered.len());
     let mut owners: BTreeMap<&str, &PartMeta> = BTreeMap::new();
-    let (mut bytes, mut block, mut marked) = (0, 4, true);
+    let (mut bytes, mut block, mut marked) = (0, BLOCK_HEADER_BYTES, true);
     for (part, number) in ordered.iter().zip(1..) {
         let Some(facts) = facts_of(facts, part) else { continue };
         let name = object_name(part.kind, &part.name);
@@ -116,7 +118,7 @@ fn judge(
                     "key {key} of version {version} is in {other} and in {name}; keep it in one of them"
                 ));
             }
-            block += 6 + key.len();
+            block += ENTRY_HEADER_BYTES + key.len();
         }
         bytes += facts.bytes;
         marked &= facts.marked;
@@ -262,7 +264,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_named_with_the_way_out() {
+    fn what_breaks_a_rule_is_named_with_the_remedy() {
         let map = |name, number, count| numbered(PartKind::ConfigMap, name, number, count);
         let none = FactsByUid::new();
         for (parts, message) in [

@@ -46,6 +46,7 @@ impl Room {
 
 /// Returns the size in bytes of a version in the status, with a comma.
 fn status_bytes(version: &impl Serialize) -> usize {
+    // What can't be written counts as too large; the sum of all does not overflow.
     serde_json::to_string(version).map_or(usize::MAX / 64, |text| text.len() + 1)
 }
 

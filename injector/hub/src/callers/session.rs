@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::reviewer::Caller;
 
-/// The origin of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionOrigin {
     pub(crate) address: IpAddr,

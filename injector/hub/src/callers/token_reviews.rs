@@ -51,7 +51,6 @@ struct RefusedToken {
 type ReviewOutcome = Result<ReviewedToken, ReviewError>;
 type Review = BoxFuture<'static, ReviewOutcome>;
 
-/// The outcomes of reviews.
 #[derive(Default)]
 struct TokenOutcomes {
     accepted: HashMap<TokenHash, ReviewedToken>,

@@ -172,8 +172,9 @@ fn view_until_restart(
 fn not_admitted_view(pod: &PodState, name: &ConfigName) -> ConfigView {
     let account = &pod.service_account;
     let message = format!(
-        "config {name} does not admit the service account {account} of this pod; add it to spec.allowedServiceAccounts \
-         of VersionedConfig {name}, or take {name} out of the annotation nudge.dev/configs of the pod's template"
+        "config {name} does not admit the service account {account} of this pod; add it to \
+         spec.allowedServiceAccounts of the config, or remove {name} from annotation nudge.dev/configs of the pod's \
+         template"
     );
     ConfigView::new(name, unavailable(HubReason::NotAllowed, message))
 }

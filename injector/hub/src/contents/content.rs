@@ -72,8 +72,8 @@ pub(super) fn assemble(
 /// Returns the problem of a stored object that is not as it was sealed.
 pub(super) fn changed_problem(version: &str, part: &PartStatus, what: &str) -> HubProblem {
     let PartStatus { kind, name, .. } = part;
-    let way_out = "create the version again with the content it had, or make another version current";
-    problem(HubReason::Changed, format!("version {version}: {kind} {name} {what}; {way_out}"))
+    let remedy = "create the version again with the content it had, or make another version current";
+    problem(HubReason::Changed, format!("version {version}: {kind} {name} {what}; {remedy}"))
 }
 
 /// Returns a problem whose message is short enough for every head.

@@ -55,8 +55,8 @@ pub(super) fn differing_views<'a>(
     views.iter().filter(|view| compare(view, agent_entry(view, request)) != PollDecision::Hold)
 }
 
-/// Returns whether the revision of a config has grown because of other pods only. Always `false` if the agent has other
-/// containers, which only a stale replica does not replace, as the agent would take them over with the answer.
+/// Returns whether the revision of a config has grown. An answer also replaces the agent's list of containers, so a
+/// stale replica, whose list differs, must not answer because of revisions alone.
 pub(super) fn has_newer_revision(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> bool {
     let is_newer = |view: &ConfigView| {
         agent_entry(view, request).is_some_and(|entry| entry.uid == view.uid && entry.revision < view.revision)
@@ -74,6 +74,8 @@ pub(super) fn spread_delay(views: &[ConfigView], request: &PollRequest, containe
     delays.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
 }
 
+/// Decides by one config. A deleted config comes first, because it has no uid and no revision. Only revisions of the
+/// same uid can be compared.
 fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
     let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);

@@ -30,7 +30,6 @@ use crate::settings::Settings;
 /// The maximum bytes of a uid or hash in a poll.
 const MAX_TEXT_BYTES: usize = 128;
 
-/// The end of a poll.
 type PollEnd = (HubReply, PollResult);
 
 /// The events that a poll waits for before it is evaluated again.
@@ -42,7 +41,6 @@ struct Wait {
     fetching: Vec<watch::Receiver<()>>,
 }
 
-/// A poll that is held.
 struct HeldPoll<'a> {
     session: &'a Session,
     request: PollRequest,

@@ -139,7 +139,7 @@ fn explain_reported(problem: &ReportedProblem, view: &ConfigView) -> Explanation
     reported_reason(&problem.reason).explained(format!("config {}: {}", view.name, problem.message))
 }
 
-/// Explains why the pod can't have, or does not have yet, the version of one config that is assigned to it.
+/// Explains why the pod does not have the assigned version of a config.
 fn hub_problem(view: &ConfigView, reported: Option<&ReportedConfig>) -> Option<Explanation> {
     if let Err(problem) = &view.content {
         return Some(hub_reason(problem.reason).explained(&problem.message));

@@ -31,7 +31,7 @@ impl<T: Default> RoundRobin<T> {
         Some((name, item))
     }
 
-    /// Has `remove` remove something from the value of this name, and removes the value if it is empty then.
+    /// Calls `remove` on the value of this name, and removes the value if `is_empty` accepts what is left.
     pub(super) fn remove(&mut self, name: &str, remove: impl FnOnce(&mut T), is_empty: impl FnOnce(&T) -> bool) {
         let Some(value) = self.by_name.get_mut(name) else { return };
         remove(value);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_went_on_differs_and_says_in_what() {
+    fn a_config_that_continued_differs_and_says_in_what() {
         let config_with = |current: &str, versions: &[&str]| -> VersionedConfig {
             let versions: Vec<Value> = versions
                 .iter()

@@ -38,7 +38,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
         needs: &[PATCH, Need::Activate, Need::Config("override")],
         subject: ActSubject::Version,
-        reason: Some("Why nobody can wait for steps"),
+        reason: Some("Why the rollout can't wait for its steps"),
         applies: has_versions,
     },
     Act {

@@ -210,7 +210,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         let effect = if with_secret && may_attend(session, AttendedKind::Secrets).await == Some(false) {
             format!(
                 "{version} becomes current when Nudge may read the Secrets of the namespace: {}",
-                AttendedKind::Secrets.way_out(&session.namespace)
+                AttendedKind::Secrets.remedy(&session.namespace)
             )
         } else {
             format!("{version} becomes current, because it is the first version")

@@ -87,14 +87,14 @@ async fn check_attended(session: &Session, sources: &[ConfigSource]) -> Result<(
     if names.is_empty() {
         return Ok(());
     }
-    let way_out = AttendedKind::Sources.way_out(namespace);
+    let remedy = AttendedKind::Sources.remedy(namespace);
     let cause = if attended == Some(true) {
         "nothing has looked at it since it was created; check that the Deployment nudge-sources in namespace nudge-system runs"
             .to_owned()
     } else if attended == Some(false) {
-        format!("ClusterRole nudge-sources is not bound in namespace {namespace}; {way_out}")
+        format!("ClusterRole nudge-sources is not bound in namespace {namespace}; {remedy}")
     } else {
-        format!("check that ClusterRole nudge-sources is bound in namespace {namespace}; if not: {way_out}")
+        format!("check that ClusterRole nudge-sources is bound in namespace {namespace}; if not: {remedy}")
     };
     Err(Failure::new(format!("Nudge does not look at source {}: {cause}", names.join(", "))))
 }
@@ -129,7 +129,7 @@ fn row(source: &ConfigSource) -> Vec<String> {
     ]
 }
 
-/// Returns the action that the source requires, if any.
+/// Returns the action that the source requires.
 fn message(source: &ConfigSource) -> Option<String> {
     let status = source.status.as_ref()?;
     let stalled =

@@ -65,7 +65,7 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         let namespace = &session.namespace;
         session.out.warn(&format!(
             "Nudge does not look at the configs of namespace {namespace}, because it may not read them; {}",
-            AttendedKind::Configs.way_out(namespace)
+            AttendedKind::Configs.remedy(namespace)
         ));
     }
     match (command.output, &reports[..]) {

@@ -33,7 +33,7 @@ pub(crate) struct Use {
     /// Assign the version to every pod at once, without steps; holds for an hour
     #[arg(long, requires = "reason")]
     pub(crate) now: bool,
-    /// Why nobody can wait for steps; it is kept in spec.rollout.override (with --now)
+    /// Why the rollout can't wait for its steps; it is kept in spec.rollout.override (with --now)
     #[arg(long, requires = "now", value_name = "TEXT", value_parser = reason::parse)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]

@@ -20,7 +20,6 @@ pub(crate) fn document(header: &[String], contents: &Contents) -> Result<Zeroizi
     Ok(Zeroizing::new(comments(header) + &body))
 }
 
-/// Returns the lines as comments.
 pub(crate) fn comments(lines: &[String]) -> String {
     lines.iter().map(|line| if line.is_empty() { "#\n".to_owned() } else { format!("# {line}\n") }).collect()
 }

@@ -141,7 +141,6 @@ impl ConfigText {
         })
     }
 
-    /// Returns the contents by kind.
     pub(crate) fn contents(&self) -> BTreeMap<PartKind, Contents> {
         self.objects.iter().map(|object| (object.kind(), object.contents().clone())).collect()
     }

@@ -69,7 +69,6 @@ pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Conten
     list(old, new, names).iter().map(ToString::to_string).collect()
 }
 
-/// Returns the changes by key.
 pub(crate) fn list(
     old: Vec<(PartKind, Contents)>,
     new: Vec<(PartKind, Contents)>,

@@ -18,7 +18,6 @@ pub(crate) enum Need {
     Activate,
 }
 
-/// The subject of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActSubject {
     Config,

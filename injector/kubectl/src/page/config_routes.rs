@@ -47,7 +47,6 @@ pub(super) struct DiffRequest {
     new: String,
 }
 
-/// A request for an act on a config.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActRequest {

@@ -17,7 +17,6 @@ use crate::failure::Failure;
 /// The body of an answer: whole, or a stream.
 pub(crate) type PageBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An answer, or a refusal.
 pub(super) type PageAnswer = Result<Response<PageBody>, PageRefusal>;
 
 /// The headers of every answer. With them, a browser loads nothing from elsewhere, runs nothing from the text of the

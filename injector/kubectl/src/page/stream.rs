@@ -22,7 +22,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The content of a window.
 pub(crate) trait View: Send + 'static {
-    /// Returns the changes since the last call, if any.
+    /// Returns the changes since the last call.
     fn next(&mut self, feed: &Feed) -> Option<Value>;
 }
 

@@ -29,7 +29,6 @@ pub(super) struct ClusterFacts {
     pub(super) unread: Vec<String>,
 }
 
-/// A right that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MissingRight {
     /// Nudge may not look at objects of this kind, or change them.

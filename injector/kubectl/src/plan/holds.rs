@@ -36,7 +36,6 @@ impl From<Explanation> for Hold {
     }
 }
 
-/// The pods of the config.
 pub(super) struct ConfigPods<'a> {
     pub(super) live: &'a [&'a PodState],
     /// Those that steps move.
@@ -91,7 +90,7 @@ impl MissingRight {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let namespace = config.metadata.namespace.as_deref().unwrap_or_default();
         let by_nudge = |kind: AttendedKind, what: &str| {
-            let message = format!("Nudge may not {what} namespace {namespace}; {}", kind.way_out(namespace));
+            let message = format!("Nudge may not {what} namespace {namespace}; {}", kind.remedy(namespace));
             Some(Reason::NotAllowed.explained(message).into())
         };
         match self {

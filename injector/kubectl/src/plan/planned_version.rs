@@ -25,7 +25,6 @@ pub(crate) enum Request {
 /// The contents of a version, by the kinds of its objects.
 pub(super) type ContentsByKind = BTreeMap<PartKind, Contents>;
 
-/// The version that is planned.
 pub(super) struct PlannedVersion {
     /// The config as it would be: with the spec that requests the version.
     pub(super) config: VersionedConfig,

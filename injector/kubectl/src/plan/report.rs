@@ -100,7 +100,6 @@ pub(super) struct TimePlan {
     pub(super) bake_seconds: u32,
 }
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StepPlan {

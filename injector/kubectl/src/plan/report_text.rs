@@ -25,7 +25,6 @@ impl Effect {
 }
 
 impl Plan {
-    /// Returns the text of the plan.
     pub(crate) fn text(&self) -> String {
         let lines = self.lines();
         let lines = lines.iter().map(|(name, value)| format!("{:<9}{}\n", format!("{name}:"), visible::line(value)));

@@ -1,5 +1,3 @@
-//! The changes that one archive makes to the layers below it.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use zeroize::Zeroizing;

@@ -1,5 +1,3 @@
-//! Paths in an archive.
-
 use nudge_protocol::bounded_text::one_line;
 
 use crate::archive::ArchiveError;

@@ -54,6 +54,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    /// Returns the cost of validating a value by a schema. The first entry of the pair ends the walk where the pair
+    /// contains itself.
     fn pair(&mut self, schema: &'a Value, instance: &'a Value, depth: u32) -> Result<Cost, Exhausted> {
         let Value::Object(keywords) = schema else { return Ok(Cost { steps: 1, depth: 1 }) };
         let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(instance));

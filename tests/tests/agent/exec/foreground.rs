@@ -35,7 +35,7 @@ async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> 
 }
 
 #[tokio::test]
-async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
+async fn ctrl_z_stops_the_job_and_fg_continues_with_it() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     terminal.type_keys(&format!("{}\n", command_line(&dir, &[APP, "--catch", "SIGUSR1"])?))?;
@@ -70,7 +70,7 @@ async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()
 }
 
 #[tokio::test]
-async fn ctrl_z_where_no_shell_could_go_on_with_the_job_stops_nothing() -> Result<()> {
+async fn ctrl_z_where_no_shell_could_continue_with_the_job_stops_nothing() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     // As with `ssh -t` or `docker run -it`: the agent is the session's first process.
     let mut terminal = Terminal::start(&arguments(&dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;

@@ -170,7 +170,7 @@ async fn a_version_that_cannot_be_stored_ends_nothing_until_it_can() -> Result<(
 }
 
 #[tokio::test]
-async fn a_pod_that_cannot_start_goes_on_polling() -> Result<()> {
+async fn a_pod_that_cannot_start_continues_polling() -> Result<()> {
     let hub = FakeHub::start()?;
     // The next poll is later than the next attempt to write the variables.
     hub.say(|say| say.always = Some(Answer::Status(503, Some(2))));

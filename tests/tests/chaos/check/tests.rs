@@ -345,7 +345,7 @@ fn on_hold(bad: bool, then: impl FnOnce(&mut HistoryBuilder)) -> Vec<Property> {
 }
 
 #[test]
-fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
+fn on_hold_nothing_continues_and_a_bad_version_goes_back() {
     let step = |at, number, stage| move |made: &mut HistoryBuilder| made.step(at, ("1", "2"), number, ALL, stage);
     assert_eq!(on_hold(true, |made| made.note_failure(20_000, "1", "2")), []);
     assert_eq!(on_hold(false, step(20_000, 2, RolloutStage::Moving)), [Property::Hold]);

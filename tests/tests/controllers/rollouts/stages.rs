@@ -71,7 +71,7 @@ async fn silent(rollout: &RolloutUnderTest, target: &str) -> Result<[String; 2]>
     Ok([first.name.clone(), other.name.clone()])
 }
 
-fn goes_on(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
+fn continues(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
     let member = rollout.members.iter().find(|member| member.name == name).context("no such member")?;
     member.signal_agent(Signal::SIGCONT)
 }
@@ -105,7 +105,7 @@ async fn in_every_stage(
     rollout.make_ready(&sick, false).await?;
     rollout.wait_for_status("it rolls back", is_at(RolloutStage::RollingBack)).await?;
     trouble.cause(&mut rollout, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
-    goes_on(&rollout, &silent_one)?;
+    continues(&rollout, &silent_one)?;
     let status = rollout.wait_for_status("it has failed", |status| status.state() == ConfigState::Failed).await?;
     ensure!(status.current_version.as_deref() == Some("2"), "{status:#?}");
     rollout.all_end_with("2").await?;
@@ -117,7 +117,7 @@ async fn in_every_stage(
     rollout.wait_for_status("pods return to the previous version", is_at(RolloutStage::Returning)).await?;
     trouble.cause(&mut rollout, "returning", &[silent_one.clone(), other]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
-    goes_on(&rollout, &silent_one)?;
+    continues(&rollout, &silent_one)?;
     rollout.wait_until_current("1").await?;
     rollout.all_end_with("1").await?;
     for member in &rollout.members {

@@ -43,7 +43,7 @@ fn waits_for_publishing(status: &VersionedConfigStatus) -> bool {
 }
 
 #[tokio::test]
-async fn what_cant_be_published_is_said_and_the_rollout_goes_on_when_it_can() -> Result<()> {
+async fn what_cant_be_published_is_said_and_the_rollout_continues_when_it_can() -> Result<()> {
     let Some(rollout) = rollout().await? else { return Ok(()) };
     rollout.request_version("2").await?;
     rollout.wait_for_status("the rollout says what it waits for", waits_for_publishing).await?;

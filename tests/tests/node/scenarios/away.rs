@@ -42,7 +42,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let outcomes = [
         guarded.keeps_its_guards_alone().await,
         takeover::decides_nothing_alone(&taken),
-        goes_on(suite, &home, node, &pods).await,
+        continues(suite, &home, node, &pods).await,
     ];
     let now = [home.ready_pod("app=first").await, home.ready_pod("app=second").await];
     // Others need it, however that went.
@@ -70,7 +70,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Pods run, restart their containers, and start, apart from those that opt in.
-async fn goes_on(
+async fn continues(
     suite: &Suite,
     home: &ScenarioNamespace<'_>,
     node: Option<&Node>,

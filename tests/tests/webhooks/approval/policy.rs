@@ -102,7 +102,7 @@ async fn a_policy_requests_approval_and_no_config_weakens_that() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_the_policy_a_config_without_a_rule_goes_on() -> Result<()> {
+async fn without_the_policy_a_config_without_a_rule_continues() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, Value::Null).await?;
     let alice = shop.user(installation.cluster, "alice").await?;

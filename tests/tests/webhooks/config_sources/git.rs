@@ -116,7 +116,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
 }
 
 #[tokio::test]
-async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<()> {
+async fn a_repository_beyond_the_bound_is_refused_and_others_continue() -> Result<()> {
     let Some(installation) = shared().await? else { return Ok(()) };
     let Some(space) = enabled("git-large", false).await? else { return Ok(()) };
     let Some(server) = GitServer::start_outside("").await? else { return Ok(()) };

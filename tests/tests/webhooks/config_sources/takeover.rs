@@ -18,7 +18,7 @@ use crate::config_sources::scene::{
 };
 
 #[tokio::test]
-async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
+async fn another_replica_continues_and_one_version_is_made() -> Result<()> {
     let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let _control = installation.guarded_replica().await?;

@@ -106,9 +106,9 @@ pub async fn follow<S>(
     // The backoff of the last failures, and how many in a row had it. An API server that was away for long, and refuses
     // while it starts, is soon asked again.
     let (mut backoff, mut with_backoff) = (FAILURE_BACKOFF, 0);
-    let mut goes_on = false;
+    let mut continues = false;
     loop {
-        if !goes_on {
+        if !continues {
             pace.wait_for_turn().await;
         }
         let mut confirmed = false;
@@ -117,7 +117,7 @@ pub async fn follow<S>(
             // A proxy that cuts streams from time to time must not make the waits longer and longer.
             (failures, with_backoff) = (0, 0);
         }
-        goes_on = matches!(watch_end, Ok(WatchEnd::InGoodOrder));
+        continues = matches!(watch_end, Ok(WatchEnd::InGoodOrder));
         match watch_end {
             Ok(WatchEnd::InGoodOrder) => (failures, with_backoff) = (0, 0),
             Ok(WatchEnd::Requested) => {
@@ -151,7 +151,6 @@ pub async fn follow<S>(
     }
 }
 
-/// Returns the backoff of an error.
 fn backoff_after(error: &FollowError) -> Backoff {
     match error {
         error if error.is_forbidden() => FORBIDDEN_BACKOFF,

@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 /// The maximum size of a page: more than any one object has, whatever its characters become in JSON.
 pub(super) const MAX_PAGE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The events of a watch.
 pub(super) type Events = BoxStream<'static, kube::Result<WatchEvent<Box<RawValue>>>>;
 
 /// A source of objects.

@@ -1,5 +1,3 @@
-//! The agent's container.
-
 use nudge_protocol::env::DEFAULT_PORT;
 use nudge_protocol::settings::{write_list, write_pair};
 use nudge_protocol::{Ack, ConfigName, pod};

@@ -30,8 +30,8 @@ pub(in crate::injection) fn resolve_configs(
     };
     if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
         return Err(InjectionRefusal::Pod(format!(
-            "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of VersionedConfig {name} does not name it; \
-             add it there, use another service account, or name other configs with annotation {CONFIGS}",
+            "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of \
+             VersionedConfig {name} does not name it; add it there, or name other configs with annotation {CONFIGS}",
             shorten(pod.service_account())
         )));
     }

@@ -30,8 +30,7 @@ pub struct PodRequest {
     pub(in crate::injection) secrets: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
-    /// The annotation that demands a rolling update for each change of the version, if any. Then no container is
-    /// notified.
+    /// The annotation that demands a rolling update for each change of the version. Then no container is notified.
     pub(in crate::injection) rollout: Option<String>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
@@ -94,7 +93,7 @@ impl PodRequest {
         }
     }
 
-    /// Returns the annotation that restarts the containers in place, if any.
+    /// Returns the annotation that restarts the containers in place.
     fn in_place_annotation(&self) -> Option<String> {
         let way = format!(": {}", Notify::InPlace);
         if self.notify == Some(Notify::InPlace) {

@@ -21,8 +21,8 @@ pub(super) struct ConfigReference {
 }
 
 /// Returns the ConfigMaps that the user's containers reference by a variable, `envFrom` or a mounted volume, each once,
-/// in their order. `named` are the containers that the user has named, if any; otherwise all containers count except
-/// the `foreign` ones of other injectors.
+/// in their order. `named` are the containers that the user has named; otherwise all containers count except the
+/// `foreign` ones of other injectors.
 pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<ConfigReference> {
     let mut references: Vec<ConfigReference> = Vec::new();
     for member in referencing_members(pod, named, foreign) {
@@ -69,7 +69,6 @@ fn referencing_members<'a>(
     })
 }
 
-/// Returns the volumes that a container mounts.
 fn mounted_volumes<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a Volume> {
     let mounts = container.volume_mounts.iter().flatten();
     mounts.filter_map(|mount| pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))

@@ -23,7 +23,6 @@ pub(super) fn amount(map: Option<&BTreeMap<String, Text>>, resource: &str) -> Op
     map?.get(resource)?.0.parse().ok().filter(|amount| *amount > Quantity::ZERO)
 }
 
-/// Returns the limit of a resource.
 pub(super) fn limit(resources: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
     amount(resources?.limits.as_ref(), resource)
 }

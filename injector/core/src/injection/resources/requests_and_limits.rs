@@ -1,5 +1,3 @@
-//! Requests and limits of the agent's container.
-
 use serde_json::{Value, json};
 
 use crate::injection::quantity::Quantity;
@@ -12,7 +10,6 @@ pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
 pub(in crate::injection) struct AgentResources {
     pub(super) cpu: Quantity,
     pub(super) cpu_limit: Option<Quantity>,
-    /// The request and the limit of memory.
     pub(super) memory: Quantity,
 }
 

@@ -95,7 +95,7 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Checks that containers that must show something are notified, in a way that lets the agent see it.
+/// Checks that a container with `nudge.dev/verify` is notified, and in a way that lets the agent see the effect.
 fn check_verified(request: &PodRequest, notified: &BTreeMap<&str, Notify>) -> Result<(), InjectionRefusal> {
     for (name, expectation) in &request.verify {
         let notify = notified.get(name.as_str());
@@ -134,8 +134,8 @@ fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Inject
         return Ok(());
     };
     Err(InjectionRefusal::Pod(format!(
-        "annotation {} names container {}, which another injector adds, so Nudge leaves it alone; remove it from the annotation, rename \
-         it if it is this pod's own, or let an admin of the cluster set NUDGE_FOREIGN_CONTAINERS_ALLOWED",
+        "annotation {} names container {}, which another injector adds; remove it from the annotation, or rename it \
+         if it is this pod's own (an admin of the cluster can set NUDGE_FOREIGN_CONTAINERS_ALLOWED)",
         shorten(&annotation),
         shorten(name)
     )))

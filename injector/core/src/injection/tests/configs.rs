@@ -155,8 +155,9 @@ fn a_pod_whose_service_account_does_not_subscribe_is_refused() {
         assert_eq!(
             refused(&spec),
             format!(
-                "service account {account} of this pod may not get config shop, because spec.allowedServiceAccounts of VersionedConfig shop does not \
-                 name it; add it there, use another service account, or name other configs with annotation nudge.dev/configs"
+                "service account {account} of this pod may not get config shop, because spec.allowedServiceAccounts \
+                 of VersionedConfig shop does not name it; add it there, or name other configs with annotation \
+                 nudge.dev/configs"
             )
         );
     }

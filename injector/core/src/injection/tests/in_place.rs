@@ -60,7 +60,7 @@ fn all_running_containers_are_restarted_without_variables() {
 }
 
 #[test]
-fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
+fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_remedy() {
     let restart = json!({"notify": "in-place"});
     for (annotations, spec, says) in [
         (&restart, json!({"restartPolicy": "OnFailure"}), "restartPolicy: OnFailure"),

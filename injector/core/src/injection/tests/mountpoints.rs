@@ -80,8 +80,8 @@ fn a_mount_above_in_which_no_folder_can_be_made_is_refused_or_warned_of() {
         };
         assert_eq!(outcome, expected, "{name}: {message}");
         if outcome != Admitted {
-            let way_out = if files.is_some() { "nudge.dev/mount-path" } else { "mount it elsewhere" };
-            assert!(message.contains("volume v") && message.contains(way_out), "{message}");
+            let remedy = if files.is_some() { "nudge.dev/mount-path" } else { "mount it elsewhere" };
+            assert!(message.contains("volume v") && message.contains(remedy), "{message}");
             assert!(outcome == Warned || message.contains("nudge.dev/containers"), "{message}");
             assert!(outcome == Refused || message.len() < 256, "the API server cuts longer ones: {message}");
         }

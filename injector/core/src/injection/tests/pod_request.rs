@@ -260,7 +260,7 @@ fn keys_that_are_not_known_are_refused_or_warned_of() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_refused_with_a_way_out() {
+fn what_stands_in_the_way_is_refused_with_a_remedy() {
     for (annotations, spec, message) in [
         (json!({}), json!({"os": {"name": "windows"}}), "Linux only"),
         (json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "Linux only"),

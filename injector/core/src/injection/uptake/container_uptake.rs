@@ -146,7 +146,7 @@ impl ContainerReads {
         }
         let is_running = self.has_endpoint || self.is_in_place();
         match self.way {
-            // A container that has ended takes nothing: the one that runs and mounts the same volume does.
+            // A container that has ended takes nothing: the running container with the same volume does.
             _ if !is_running => None,
             Some(UpdateWay::Agent(notify)) => Some(Uptake::Notified(notify)),
             _ if paths.any(|path| path == ReadPath::KeptFiles) => Some(Uptake::WatchesFiles),

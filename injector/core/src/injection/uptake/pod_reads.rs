@@ -25,7 +25,7 @@ pub enum ReadPath {
     KeptFiles,
     /// A part of a volume that the agent keeps, mounted by `subPath`.
     KeptPart,
-    /// A volume that the agent keeps, which only init containers mount that end.
+    /// A volume that the agent keeps, mounted only by init containers that end.
     KeptAtStart,
     /// Variables from the object.
     Variables(PartKind),
@@ -91,7 +91,6 @@ pub struct PodReads(Box<[ContainerReads]>);
 pub(in crate::injection) struct PodView<'a> {
     pub(in crate::injection) meta: &'a ObjectMeta,
     pub(in crate::injection) spec: &'a PodSpec,
-    /// The configs of the pod.
     pub(in crate::injection) configs: &'a [ConfigName],
     /// The notification of each container that the agent notifies.
     pub(in crate::injection) notified: BTreeMap<&'a str, Notify>,
@@ -114,8 +113,8 @@ pub(in crate::injection) enum UnmovedMounts {
 }
 
 impl PodReads {
-    /// Returns what the containers of a pod read: of one that has an agent, as it is stored, or of a template that opts
-    /// in, as far as that shows.
+    /// Returns what the containers read: of a stored pod that has an agent, or of a template that opts in, as far as it
+    /// shows that.
     pub fn of(meta: &ObjectMeta, spec: &PodSpec) -> Self {
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
         let has_configs = |container: &&Container| {

@@ -93,7 +93,6 @@ impl Thresholds {
         self.config == ALL
     }
 
-    /// Returns the thresholds of a status.
     pub(crate) fn from_status(status: &InternalStatus) -> Self {
         let mut workloads = status.workloads.clone();
         // The status may have been edited, so the order is not certain.
@@ -167,6 +166,10 @@ impl Thresholds {
         missing.checked_sub(1).and_then(|last| open.get(last)).map_or(0, |number| u64::from(*number) + 1)
     }
 
+    /// Shares the wanted pods out among the large workloads, by their size, and all other pods together: so a step
+    /// shows what the target does in each of them. No threshold falls, because no pod may go back: a workload that has
+    /// shrunk keeps its own until the config's has passed it. If there are too many, those of workloads without pods
+    /// give way.
     fn raise_config(&self, pods: &[Subject], count: &Pods) -> Self {
         let wanted = count.count_of(pods.len());
         if is_whole(count) {

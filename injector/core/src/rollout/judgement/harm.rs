@@ -9,8 +9,8 @@ use crate::rollout::clock::{Millis, SteadyTime};
 const IMMEDIATE_HARM: Millis = 5_000;
 /// The maximum delay before a notification is observed.
 const MAX_OBSERVATION_DELAY: Millis = 5_000;
-/// The time added to the period of a probe: until then, other pods that were harmed in the same moment are observed to
-/// be.
+/// The time added to the period of a probe: by then the leader has seen the other pods that were harmed in the same
+/// moment.
 const PROBE_MARGIN: Millis = 3_000;
 /// The maximum time after harm until which it is compared with harm to other pods.
 const MAX_COMPARISON_TIME: Millis = 60_000;
@@ -87,7 +87,7 @@ impl Harm {
             && self.after_notification.is_some_and(|delay| delay + MAX_OBSERVATION_DELAY < self.notice_time)
     }
 
-    /// Returns when other pods that were harmed in the same moment have been observed to be.
+    /// Returns when the leader must have seen the other pods that were harmed in the same moment.
     pub(in crate::rollout) fn comparison_time(&self) -> SteadyTime {
         self.at + (self.probe_interval + PROBE_MARGIN).min(MAX_COMPARISON_TIME)
     }

@@ -66,7 +66,7 @@ struct HarmReview<'a> {
     numbers: EvidenceStatus,
     /// The time when harm begins to count that can't be compared with other pods.
     patience: Millis,
-    /// The end of the time when harm may have begun before the last step, if it seems so.
+    /// The time until which harm may have a cause from before the last step; `None` if nothing suggests that.
     sudden_harm_end: Option<SteadyTime>,
 }
 
@@ -95,8 +95,8 @@ impl<'a> HarmReview<'a> {
         }
     }
 
-    /// Returns whether the harm is evidence. Without other pods to compare with, a pod that was unready and has
-    /// recovered is not, but a pod that restarted is.
+    /// Returns whether the harm is evidence. Without other pods to compare with, unreadiness that has ended is no
+    /// evidence, but a restart is.
     fn counts_as_evidence(&self, harm: &Harm) -> bool {
         self.has_unharmed_others() || !harm.kind.is_state() || !self.evidence.is_well(&harm.uid)
     }
@@ -150,8 +150,8 @@ impl<'a> HarmReview<'a> {
         self.harms.iter().any(|harm| !self.evidence.is_well(&harm.uid))
     }
 
-    /// Returns whether the rollout waits for unwell pods, however long they are. Harm that is expected by chance does
-    /// not hold it.
+    /// Returns whether the rollout waits for unwell pods without a limit. Harm that is expected by chance does not hold
+    /// it.
     fn must_hold(&self) -> bool {
         self.observation.spec.max_harmed.is_none()
             && (self.sudden_harm_end.is_some()
@@ -222,10 +222,10 @@ pub(in crate::rollout) fn is_expected(evidence: &Evidence, observation: &Observa
             >= MIN_EXPECTED_PROBABILITY
 }
 
-/// Returns the time when harm counts again after sudden harm. Harm is sudden if a cause from before the last step seems
-/// to harm all pods; probes need a while to notice such a cause. It shows in the pods that had the target before: at
-/// least half as large a share of them was harmed as of the pods that had just got it. The target itself would have
-/// harmed them earlier.
+/// Returns the time when harm counts again after sudden harm. Harm is sudden if a cause other than the target seems to
+/// harm all pods: the harmed share of the pods that had the target before is at least half as large as that of the pods
+/// that had just got it. The target would have harmed the earlier pods earlier. Probes need a while to notice such a
+/// cause.
 fn sudden_harm_end(evidence: &Evidence, watch_seconds: u32) -> Option<SteadyTime> {
     let stepped = evidence.trial.as_ref()?.stepped_at?;
     let until = stepped + 2 * seconds(watch_seconds);

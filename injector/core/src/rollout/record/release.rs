@@ -82,6 +82,7 @@ pub fn record_release(
 /// Returns the releases that fit into this many bytes of JSON: older ones lose their details first, then the oldest are
 /// forgotten. The newest release always stays, but without its details if it is too large alone.
 pub fn fit_releases(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
+    // What can't be written counts as too large; the sum of all does not overflow.
     let bytes = |release: &Release| serde_json::to_string(release).map_or(usize::MAX / 64, |text| text.len() + 1);
     let mut total: usize = releases.iter().map(bytes).sum();
     let older = releases.len().saturating_sub(1);
@@ -190,9 +191,9 @@ fn requester<'a, 'b>(
 
 /// Notes the numbers that judged the target, at a failure and at the end.
 fn note_judgement(open: &mut Release, transfer: &Transfer, after: &Rollout, effects: &Effects) {
-    let goes_on = matches!(after, Rollout::Forward(next) if next.stopped_by == transfer.stopped_by);
+    let continues = matches!(after, Rollout::Forward(next) if next.stopped_by == transfer.stopped_by);
     // A move that was held keeps the numbers that it was held by.
-    if !goes_on && open.outcome != Some(ReleaseOutcome::Held) {
+    if !continues && open.outcome != Some(ReleaseOutcome::Held) {
         open.evidence = effects.evidence.clone().or_else(|| transfer.evidence.clone());
     }
 }
@@ -228,11 +229,11 @@ fn note_move(open: &mut Release, transfer: &Transfer, before: &Rollout, observat
     }
     let pods = pod_count(observation.pods.iter().filter(|pod| transfer.thresholds.is_assigned(pod)).count());
     // Pods that restart in place get a step in parts.
-    let goes_on = last.is_some_and(|last| (last.step, &last.step_name) == (transfer.step, &transfer.step_name))
+    let continues = last.is_some_and(|last| (last.step, &last.step_name) == (transfer.step, &transfer.step_name))
         && observation.override_reason.is_none();
     let full = open.steps.len() >= Release::MAX_STEPS;
     match open.steps.last_mut() {
-        Some(step) if goes_on || full => step.pods = pods,
+        Some(step) if continues || full => step.pods = pods,
         _ => open.steps.push(ReleaseStep { start_time: observation.now.time.clone(), pods }),
     }
 }

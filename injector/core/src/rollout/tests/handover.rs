@@ -85,7 +85,7 @@ fn moving(state: Stage) -> Scene {
 }
 
 #[test]
-fn another_leader_goes_on_in_each_stage() {
+fn another_leader_continues_in_each_stage() {
     for stage in [Stage::Moving, Stage::Baking, Stage::Restarting] {
         for after in [0, 1, 15, 36] {
             let mut scene = moving(stage);
@@ -213,7 +213,7 @@ fn another_leader_ends_each_way_back() {
 }
 
 #[test]
-fn another_leader_keeps_a_hold_and_goes_on_after_it() {
+fn another_leader_keeps_a_hold_and_continues_after_it() {
     // Before the beginning, and in the middle of a step, which is watched first.
     for at in [0, 20] {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);

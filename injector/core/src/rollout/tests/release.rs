@@ -195,7 +195,7 @@ fn a_clock_that_was_ahead_makes_nobody_unknown() {
 }
 
 #[test]
-fn what_a_leader_finds_open_it_goes_on_with() {
+fn what_a_leader_finds_open_it_continues_with() {
     for hand_over_at in (0..USUAL).step_by(20) {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
         ask(&mut scene.rollout, "alice");

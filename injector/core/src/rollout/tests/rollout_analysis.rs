@@ -111,7 +111,7 @@ fn numbers_that_rise_everywhere_hold_until_they_fall() {
 }
 
 #[test]
-fn a_server_that_is_away_holds_for_hours_and_it_goes_on_when_it_is_back() {
+fn a_server_that_is_away_holds_for_hours_and_it_continues_when_it_is_back() {
     // Answers with an error, and no answers at all.
     for asks in [true, false] {
         let mut measured = Measured::new(8, (Ok(0.001), 0.001));

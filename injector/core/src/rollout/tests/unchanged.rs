@@ -31,7 +31,7 @@ fn seconds_until_current(rollout: &mut TestRollout, at_most: i64) -> i64 {
 }
 
 #[test]
-fn a_version_that_no_pod_is_affected_by_goes_on_at_once() {
+fn a_version_that_no_pod_is_affected_by_continues_at_once() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.rest("1");
     rollout.rest("2");

@@ -51,7 +51,7 @@ fn until(scene: &mut Scene, time: &str) -> Effects {
 }
 
 #[test]
-fn a_window_that_closes_in_the_middle_stops_it_and_the_hour_that_comes_again_goes_on() {
+fn a_window_that_closes_in_the_middle_stops_it_and_the_hour_that_comes_again_continues() {
     // 02:20 to 02:30 comes twice on the night of 25 October.
     let mut scene = sunday("02:20", "02:30", "2026-10-25T00:00:00Z");
     let effects = until(&mut scene, "2026-10-25T00:20:00Z");

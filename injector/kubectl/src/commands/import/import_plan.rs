@@ -139,8 +139,8 @@ impl ImportPlan {
         }
         session.out.lines(differing)?;
         Err(Failure::new(
-            "the cluster has other objects than the export, so nothing was changed; delete those that the export is to replace, or annotate \
-             the configs with nudge.dev/importing= to have their spec and status overwritten",
+            "the cluster has other objects than the export, so nothing was changed; delete those that the export \
+             replaces, or annotate configs with nudge.dev/importing= to overwrite them",
         ))
     }
 }

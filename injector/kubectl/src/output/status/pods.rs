@@ -18,7 +18,6 @@ pub(super) struct PodReport {
     /// The version that is assigned to the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) assigned: Option<String>,
-    /// The version that the pod reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     /// The reason why the pod does not run the assigned version.

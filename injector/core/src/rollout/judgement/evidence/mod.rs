@@ -322,7 +322,7 @@ impl Evidence {
         since + max_wait
     }
 
-    /// Notes whether publishing the target fails. Returns the time since when it does.
+    /// Notes whether publishing the target fails. Returns the time of the first failure.
     pub(in crate::rollout) fn unpublished_since(
         &mut self,
         failure: Option<&PublishFailure>,

@@ -85,6 +85,8 @@ impl Evidence {
         self.turn_epoch(watch_seconds, passed, now);
     }
 
+    /// Updates the history of a pod, and finds its fate. Each step reads what the steps before it have noted: the
+    /// assignment, then readiness, then health.
     fn observe_pod<'a>(&mut self, pod: &'a Subject, is_assigned: bool, pass: &Pass<'_>, findings: &mut Findings<'a>) {
         let uid = &pod.uid;
         let is_new = !self.pods.contains_key(uid);
