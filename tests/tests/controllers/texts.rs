@@ -107,7 +107,8 @@ async fn a_version_that_is_named_ends_following_until_it_is_not_named_any_more()
         space.api::<VersionedConfig>().patch("web", &PatchParams::default(), &patch).await
     };
     name(json!("1.0.0")).await?;
-    let named = status(&space, "web", "no text is followed", |status| status.internal.text.is_none()).await?;
+    let is_published = |status: &VersionedConfigStatus| status.internal.text.is_none() && status.publish_time.is_some();
+    let named = status(&space, "web", "the version is published, no text is followed", is_published).await?;
     assert_eq!(reason(&named, "Fetched"), "", "{named:#?}");
     edit(&space, "web", "two").await?;
     let drifted = status(&space, "web", "the edit is noticed", |status| !reason(status, "Drifted").is_empty()).await?;

@@ -26,39 +26,35 @@ impl DockerRegistry {
     pub(crate) async fn start_in(folder: TempDir, config: impl Fn(&Path) -> Result<(String, String)>) -> Result<Self> {
         let (auth, tls) = config(folder.path())?;
         let file = folder.path().join("config.yml");
-        // Somebody else may take the port between its choice and its use.
-        for _ in 0..5 {
-            let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            let storage = folder.path().join("storage");
-            fs::write(
-                &file,
-                format!(
-                    "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}, delete: {{enabled: true}}}}\n\
-                     http: {{addr: '127.0.0.1:{port}', secret: none{tls}}}\n{auth}\n",
-                    storage.display()
-                ),
-            )?;
-            let log = fs::File::create(folder.path().join("log"))?;
-            let mut child = Command::new("docker-registry")
-                .arg("serve")
-                .arg(&file)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log)
-                .spawn()
-                .context("docker-registry; tests/run installs it")?;
-            let deadline = Instant::now() + Duration::from_secs(30);
-            while Instant::now() < deadline && child.try_wait()?.is_none() {
-                if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && child.try_wait()?.is_none() {
-                    return Ok(Self { child, port, _folder: folder });
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
+        let storage = folder.path().join("storage");
+        fs::write(
+            &file,
+            format!(
+                "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}, delete: {{enabled: true}}}}\n\
+                 http: {{addr: '127.0.0.1:0', secret: none{tls}}}\n{auth}\n",
+                storage.display()
+            ),
+        )?;
+        let log = folder.path().join("log");
+        let child = Command::new("docker-registry")
+            .arg("serve")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log)?)
+            .spawn()
+            .context("docker-registry; tests/run installs it")?;
+        let mut registry = Self { child, port: 0, _folder: folder };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // It chooses the port, so that nobody else answers at it.
+        while Instant::now() < deadline && registry.child.try_wait()?.is_none() {
+            if let Some(port) = listening_port(&fs::read_to_string(&log)?) {
+                registry.port = port;
+                return Ok(registry);
             }
-            let _ = child.kill();
-            let _ = child.wait();
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let log = fs::read_to_string(folder.path().join("log"))?;
-        bail!("the registry did not start: {log}")
+        bail!("the registry did not start: {}", fs::read_to_string(log)?)
     }
 
     pub(crate) fn host(&self) -> String {
@@ -71,4 +67,11 @@ impl Drop for DockerRegistry {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the port after `listening on` in the log of a registry.
+fn listening_port(log: &str) -> Option<u16> {
+    let (_, address) = log.split_once("listening on 127.0.0.1:")?;
+    let digits = address.find(|character: char| !character.is_ascii_digit())?;
+    address[..digits].parse().ok()
 }
