@@ -8,7 +8,6 @@ use hyper::StatusCode;
 use nudge_protocol::status::Outcome;
 use nudge_server::metrics::ConnectionMetrics;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -26,30 +25,20 @@ pub enum Channel {
     Webhook,
 }
 
-impl EncodeLabelValue for Channel {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let text = match self {
+impl Channel {
+    fn as_str(self) -> &'static str {
+        match self {
             Self::Signal => "signal",
             Self::Webhook => "webhook",
-        };
-        EncodeLabelValue::encode(&text, encoder)
+        }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CodeLabel {
-    code: u16,
-}
+/// A name and a value.
+type Label = (&'static str, &'static str);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NotifiedLabel {
-    channel: Channel,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
+fn notified_labels(channel: Channel, outcome: Outcome) -> [Label; 2] {
+    [("channel", channel.as_str()), ("outcome", outcome.as_str())]
 }
 
 /// A call of the hub.
@@ -63,14 +52,14 @@ pub enum HubCall {
 
 #[derive(Debug, Default)]
 struct Families {
-    requests: Family<CodeLabel, Counter>,
+    requests: Family<[(&'static str, u16); 1], Counter>,
     connections: ConnectionMetrics,
-    notified: Family<NotifiedLabel, Counter>,
+    notified: Family<[Label; 2], Counter>,
     switches: Counter,
     age: Gauge<u64, AtomicU64>,
     problems: Gauge,
-    polls: Family<OutcomeLabel, Counter>,
-    reports: Family<OutcomeLabel, Counter>,
+    polls: Family<[Label; 1], Counter>,
+    reports: Family<[Label; 1], Counter>,
 }
 
 /// The metrics; cheap to clone.
@@ -98,7 +87,7 @@ impl Default for Metrics {
         // All series exist from the start, so that a rate over the first event is not missed.
         for channel in [Channel::Signal, Channel::Webhook] {
             for outcome in Outcome::FINAL {
-                let _ = families.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() });
+                let _ = families.notified.get_or_create(&notified_labels(channel, outcome));
             }
         }
         Self { families: Arc::new(families), registry: Arc::new(registry) }
@@ -107,7 +96,7 @@ impl Default for Metrics {
 
 impl Metrics {
     pub(crate) fn count_answer(&self, status: StatusCode) {
-        self.families.requests.get_or_create(&CodeLabel { code: status.as_u16() }).inc();
+        self.families.requests.get_or_create(&[("code", status.as_u16())]).inc();
     }
 
     /// Returns the metrics of the endpoint's connections.
@@ -122,7 +111,7 @@ impl Metrics {
 
     /// Counts a notification of a subscriber that has ended.
     pub fn count_notification(&self, channel: Channel, outcome: Outcome) {
-        self.families.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() }).inc();
+        self.families.notified.get_or_create(&notified_labels(channel, outcome)).inc();
     }
 
     /// Counts a call of the hub that has ended; `outcome` is one of a bounded set.
@@ -131,7 +120,7 @@ impl Metrics {
             HubCall::Poll => &self.families.polls,
             HubCall::Report => &self.families.reports,
         };
-        calls.get_or_create(&OutcomeLabel { outcome }).inc();
+        calls.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// Returns the text of `/metrics`, in the format OpenMetrics 1.0.

@@ -32,11 +32,8 @@ pub(super) enum ClientError {
     #[error("{0} is not set; run this in a container that has Nudge's agent, or below 'nudge-agent exec'")]
     NoVariable(&'static str),
     /// The agent of this container has not written its files yet.
-    #[error("the agent has not started yet: there is no {}", path.display())]
-    NotStarted {
-        /// The missing file.
-        path: PathBuf,
-    },
+    #[error("the agent has not started yet: there is no {}", .0.display())]
+    NotStarted(PathBuf),
     /// The endpoint is not an https URL.
     #[error("{} is not an https URL", env::ENDPOINT)]
     Endpoint,
@@ -49,11 +46,8 @@ pub(super) enum ClientError {
         source: io::Error,
     },
     /// The certificate can't be used.
-    #[error("{} holds no certificate", path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{} holds no certificate", .0.display())]
+    Certificate(PathBuf),
     /// TLS can't be set up.
     #[error("TLS can't be set up")]
     Tls(#[from] rustls::Error),
@@ -120,7 +114,7 @@ impl Access {
 
     fn from_share(share: &Share) -> Result<Self, ClientError> {
         if share.variable(env::ENDPOINT).is_none() {
-            return Err(ClientError::NotStarted { path: share.env_file() });
+            return Err(ClientError::NotStarted(share.env_file()));
         }
         Self::from_env(|name| match name {
             env::ENDPOINT | env::TOKEN => share.variable(name).map(OsString::from),
@@ -196,7 +190,7 @@ pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, Client
 
 fn tls(certificate: &Path) -> Result<ClientConfig, ClientError> {
     let pem = read_text(certificate)?;
-    let unusable = || ClientError::Certificate { path: certificate.to_owned() };
+    let unusable = || ClientError::Certificate(certificate.to_owned());
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| unusable())?).map_err(|_| unusable())?;
     Ok(ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

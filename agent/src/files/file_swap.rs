@@ -26,11 +26,8 @@ const CANDIDATE_FOLDER: &str = "..next";
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
     /// There is a file of the same name that Nudge has not made.
-    #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", path.display())]
-    InTheWay {
-        /// The path of the file.
-        path: PathBuf,
-    },
+    #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", .0.display())]
+    InTheWay(PathBuf),
     /// The operating system refused.
     #[error("{} can't be written: {source}", path.display())]
     Io {
@@ -92,7 +89,7 @@ pub fn project(folder: &Path, files: &[File], mountpoints: &[String]) -> Result<
     for file in &linked {
         let path = folder.join(file.visible_name());
         if fs::symlink_metadata(&path).is_ok() && !is_own_link(&path) {
-            return Err(ProjectError::InTheWay { path });
+            return Err(ProjectError::InTheWay(path));
         }
     }
 

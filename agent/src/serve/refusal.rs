@@ -35,29 +35,17 @@ pub enum RequestRefusal {
     #[error("there is no webhook with this id; GET /hooks lists them")]
     NoSuchHook,
     /// The path takes other methods.
-    #[error("this path takes {allow} only")]
-    MethodNotAllowed {
-        /// The methods that the path takes.
-        allow: &'static str,
-    },
+    #[error("this path takes {0} only")]
+    MethodNotAllowed(&'static str),
     /// Path and query are too long.
-    #[error("path and query have more than {limit} bytes")]
-    TargetTooLong {
-        /// The bound, in bytes.
-        limit: usize,
-    },
+    #[error("path and query have more than {0} bytes")]
+    TargetTooLong(usize),
     /// The body is too long.
-    #[error("the body has more than {limit} bytes")]
-    BodyTooLarge {
-        /// The bound, in bytes.
-        limit: usize,
-    },
+    #[error("the body has more than {0} bytes")]
+    BodyTooLarge(usize),
     /// The body did not come in time.
-    #[error("the body did not arrive within {} seconds", limit.as_secs())]
-    BodyTooSlow {
-        /// The maximum time for the body.
-        limit: Duration,
-    },
+    #[error("the body did not arrive within {} seconds", .0.as_secs())]
+    BodyTooSlow(Duration),
     /// The format can't express the dictionary.
     #[error("{0}")]
     NotExpressible(NotExpressible),
@@ -65,11 +53,8 @@ pub enum RequestRefusal {
     #[error("there is no configuration yet; ask again in a second")]
     NotReady,
     /// Too many requests wait already.
-    #[error("{limit} requests wait for a change already; ask again in a second, or without ?wait=")]
-    TooManyWaiting {
-        /// The maximum number of requests that wait.
-        limit: usize,
-    },
+    #[error("{0} requests wait for a change already; ask again in a second, or without ?wait=")]
+    TooManyWaiting(usize),
     /// The webhook can't be taken.
     #[error("{0}")]
     Hook(WebhookError),
@@ -85,13 +70,13 @@ impl RequestRefusal {
             Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchCandidate | Self::NoSuchHook => {
                 (StatusCode::NOT_FOUND, "NotFound")
             }
-            Self::MethodNotAllowed { .. } => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
-            Self::TargetTooLong { .. } => (StatusCode::URI_TOO_LONG, "TargetTooLong"),
-            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge"),
-            Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            Self::TargetTooLong(_) => (StatusCode::URI_TOO_LONG, "TargetTooLong"),
+            Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge"),
+            Self::BodyTooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
             Self::NotExpressible(_) => (StatusCode::NOT_ACCEPTABLE, "NotExpressible"),
             Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "NotReady"),
-            Self::TooManyWaiting { .. } => (StatusCode::SERVICE_UNAVAILABLE, "TooManyWaiting"),
+            Self::TooManyWaiting(_) => (StatusCode::SERVICE_UNAVAILABLE, "TooManyWaiting"),
             Self::Hook(WebhookError::Url(_)) => (StatusCode::UNPROCESSABLE_ENTITY, "HookNotAllowed"),
             Self::Hook(WebhookError::TooMany { .. }) => (StatusCode::TOO_MANY_REQUESTS, "TooManyHooks"),
         }

@@ -30,10 +30,7 @@ pub enum Call {
         candidate: Option<String>,
     },
     /// A read of one value.
-    Value {
-        /// The requested key.
-        key: String,
-    },
+    Value(String),
     /// A read of the status.
     Status,
     /// A read of the webhooks.
@@ -41,10 +38,7 @@ pub enum Call {
     /// A new webhook.
     AddHook,
     /// The removal of a webhook.
-    RemoveHook {
-        /// The ID of the webhook.
-        id: String,
-    },
+    RemoveHook(String),
     /// A check whether the process is alive.
     Healthz,
     /// A check whether there is a dictionary to serve.
@@ -64,7 +58,7 @@ impl Call {
 pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, RequestRefusal> {
     let require_read = |call| match *method {
         Method::GET | Method::HEAD => Ok(call),
-        _ => Err(RequestRefusal::MethodNotAllowed { allow: "GET, HEAD" }),
+        _ => Err(RequestRefusal::MethodNotAllowed("GET, HEAD")),
     };
     let call = match path {
         "/config" => require_read(parse_config_query(query)?),
@@ -75,15 +69,15 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, R
         "/hooks" => match *method {
             Method::GET | Method::HEAD => Ok(Call::ListHooks),
             Method::POST => Ok(Call::AddHook),
-            _ => Err(RequestRefusal::MethodNotAllowed { allow: "GET, HEAD, POST" }),
+            _ => Err(RequestRefusal::MethodNotAllowed("GET, HEAD, POST")),
         },
         _ => {
             if let Some(key) = path.strip_prefix("/config/") {
-                require_read(Call::Value { key: decode_percent(key)? })
+                require_read(Call::Value(decode_percent(key)?))
             } else if let Some(id) = path.strip_prefix("/hooks/") {
                 match *method {
-                    Method::DELETE => Ok(Call::RemoveHook { id: decode_percent(id)? }),
-                    _ => Err(RequestRefusal::MethodNotAllowed { allow: "DELETE" }),
+                    Method::DELETE => Ok(Call::RemoveHook(decode_percent(id)?)),
+                    _ => Err(RequestRefusal::MethodNotAllowed("DELETE")),
                 }
             } else {
                 Err(RequestRefusal::NoSuchPath)
@@ -154,12 +148,12 @@ mod tests {
         assert_eq!(get("/config?wait=30s"), Ok(json(Some(Duration::from_secs(30)))));
         assert_eq!(get("/config?wait=250ms&format=json"), Ok(json(Some(Duration::from_millis(250)))));
         assert_eq!(get("/config?wait=2m"), Ok(json(Some(Duration::from_mins(2)))));
-        assert_eq!(get("/config/game.properties"), Ok(Call::Value { key: "game.properties".into() }));
-        assert_eq!(get("/config/a%2Eb"), Ok(Call::Value { key: "a.b".into() }));
+        assert_eq!(get("/config/game.properties"), Ok(Call::Value("game.properties".into())));
+        assert_eq!(get("/config/a%2Eb"), Ok(Call::Value("a.b".into())));
         assert_eq!(get("/status"), Ok(Call::Status));
         assert_eq!(get("/hooks"), Ok(Call::ListHooks));
         assert_eq!(route(&Method::POST, "/hooks", None), Ok(Call::AddHook));
-        assert_eq!(route(&Method::DELETE, "/hooks/x", None), Ok(Call::RemoveHook { id: "x".into() }));
+        assert_eq!(route(&Method::DELETE, "/hooks/x", None), Ok(Call::RemoveHook("x".into())));
         for path in ["/healthz", "/readyz", "/metrics"] {
             assert!(get(path).unwrap().is_public());
         }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use nudge_server::metrics::ConnectionMetrics;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -30,31 +29,18 @@ impl ReviewOutcome {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReviewLabels {
-    path: &'static str,
-    outcome: &'static str,
-}
+/// The bounds of the buckets, in seconds.
+const BUCKETS: [f64; 15] =
+    [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PathLabel {
-    path: &'static str,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct DurationBuckets;
-
-impl MetricConstructor<Histogram> for DurationBuckets {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new([0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
-    }
-}
+/// A name and a value.
+type Label = (&'static str, &'static str);
 
 /// The metrics of admission, which are cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
-    reviews: Family<ReviewLabels, Counter>,
-    seconds: Family<PathLabel, Histogram, DurationBuckets>,
+    reviews: Family<[Label; 2], Counter>,
+    seconds: Family<[Label; 1], Histogram>,
     pub(super) connections: ConnectionMetrics,
 }
 
@@ -62,7 +48,7 @@ impl Default for AdmissionMetrics {
     fn default() -> Self {
         Self {
             reviews: Family::default(),
-            seconds: Family::new_with_constructor(DurationBuckets),
+            seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             connections: ConnectionMetrics::default(),
         }
     }
@@ -78,7 +64,7 @@ impl AdmissionMetrics {
     }
 
     pub(super) fn observe_review(&self, path: &'static str, outcome: ReviewOutcome, duration: Duration) {
-        self.reviews.get_or_create(&ReviewLabels { path, outcome: outcome.as_str() }).inc();
-        self.seconds.get_or_create(&PathLabel { path }).observe(duration.as_secs_f64());
+        self.reviews.get_or_create(&[("path", path), ("outcome", outcome.as_str())]).inc();
+        self.seconds.get_or_create(&[("path", path)]).observe(duration.as_secs_f64());
     }
 }

@@ -35,11 +35,8 @@ pub enum FilesError {
         source: io::Error,
     },
     /// A file is too long for a certificate or key.
-    #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is not a certificate; mount a file in PEM form", path.display())]
-    TooLong {
-        /// The file that is too long.
-        path: PathBuf,
-    },
+    #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is not a certificate; mount a file in PEM form", .0.display())]
+    TooLong(PathBuf),
     /// Certificate and key can't be used together.
     #[error("certificate {} and key {} can't be used", certificate.display(), key.display())]
     Pair {
@@ -51,11 +48,8 @@ pub enum FilesError {
         source: AuthorityError,
     },
     /// The file of the CA certificates has no certificate.
-    #[error("{} holds no certificate in PEM form", path.display())]
-    NoAuthority {
-        /// The file of the CA certificates.
-        path: PathBuf,
-    },
+    #[error("{} holds no certificate in PEM form", .0.display())]
+    NoAuthority(PathBuf),
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +81,7 @@ impl CertificateFiles {
         })?;
         let authorities = Certificate::all_from_pem(&read(&self.authority)?);
         if authorities.is_empty() {
-            return Err(FilesError::NoAuthority { path: self.authority.clone() });
+            return Err(FilesError::NoAuthority(self.authority.clone()));
         }
         Ok(FileContents { pair, bundle: authorities.iter().map(Certificate::pem).collect() })
     }
@@ -97,7 +91,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, FilesError> {
     let read_error = |source| FilesError::Read { path: path.to_owned(), source };
     let length = std::fs::metadata(path).map_err(read_error)?.len();
     if length > MAX_FILE_BYTES {
-        return Err(FilesError::TooLong { path: path.to_owned() });
+        return Err(FilesError::TooLong(path.to_owned()));
     }
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(read_error)
 }
@@ -137,7 +131,7 @@ mod tests {
         assert_eq!(certificates.expires(), first.certificate().not_after());
 
         std::fs::write(folder.path().join("ca.crt"), "nothing").unwrap();
-        assert!(matches!(files.load(), Err(FilesError::NoAuthority { .. })));
+        assert!(matches!(files.load(), Err(FilesError::NoAuthority(_))));
         std::fs::write(folder.path().join("tls.crt"), two.certificate().pem()).unwrap();
         assert!(matches!(files.load(), Err(FilesError::Pair { .. })));
         put(folder.path(), &two);
@@ -198,6 +192,6 @@ mod tests {
         std::fs::remove_file(&files.authority).unwrap();
         assert!(files.load().unwrap_err().to_string().contains("ca.crt"), "agents would trust nothing");
         std::fs::write(&files.certificate, vec![b'x'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
-        assert!(matches!(files.load(), Err(FilesError::TooLong { .. })));
+        assert!(matches!(files.load(), Err(FilesError::TooLong(_))));
     }
 }

@@ -33,21 +33,15 @@ pub enum StoreError {
     },
     /// The Secret does not exist.
     #[error(
-        "Secret {name} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
+        "Secret {0} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
     )]
-    Missing {
-        /// The namespace and the name of the Secret.
-        name: String,
-    },
+    Missing(String),
     /// The Secret belongs to somebody else.
     #[error(
-        "Secret {name} has type kubernetes.io/tls, so Nudge did not make it and leaves it alone; to use its certificate, mount it \
+        "Secret {0} has type kubernetes.io/tls, so Nudge did not make it and leaves it alone; to use its certificate, mount it \
          and set NUDGE_CERTIFICATE_DIR"
     )]
-    Foreign {
-        /// The namespace and the name of the Secret.
-        name: String,
-    },
+    Foreign(String),
 }
 
 /// The Secret as it was read.
@@ -108,9 +102,9 @@ impl KubeSecret {
 impl SecretStore for KubeSecret {
     async fn read(&self) -> Result<StoredSecret, StoreError> {
         let secret = self.api.get_opt(&self.name).await.map_err(|error| self.api_error("read", error))?;
-        let Some(secret) = secret else { return Err(StoreError::Missing { name: self.full_name() }) };
+        let Some(secret) = secret else { return Err(StoreError::Missing(self.full_name())) };
         if secret.type_.as_deref() == Some(TLS_TYPE) {
-            return Err(StoreError::Foreign { name: self.full_name() });
+            return Err(StoreError::Foreign(self.full_name()));
         }
         let entries = secret.data.unwrap_or_default().into_iter();
         let entries = entries.map(|(name, value)| (name, Zeroizing::new(value.0))).collect();

@@ -105,7 +105,7 @@ async fn secrets_that_are_missing_or_of_somebody_else_are_named() -> Result<()> 
     let space = cluster.space("others").await?;
     let mut keeper = Keeper::new(stores(&space), ServingNames::new(["127.0.0.1"])?, Lifetimes::default());
     let missing = keeper.settle(OffsetDateTime::now_utc).await.unwrap_err();
-    assert!(matches!(missing, KeepError::Store(StoreError::Missing { .. })));
+    assert!(matches!(missing, KeepError::Store(StoreError::Missing(_))));
     assert_eq!(
         missing.to_string(),
         format!(

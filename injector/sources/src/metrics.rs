@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use nudge_api::OriginKind;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,16 +12,8 @@ use prometheus_client::registry::{Registry, Unit};
 /// The kinds of servers.
 const KINDS: [OriginKind; 3] = [OriginKind::Git, OriginKind::Oci, OriginKind::Vault];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ServerLabel {
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FetchLabels {
-    kind: &'static str,
-    outcome: &'static str,
-}
+/// A name and a value.
+type Label = (&'static str, &'static str);
 
 /// The outcome of one request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +39,8 @@ impl FetchOutcome {
 /// The metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FetchMetrics {
-    fetches: Family<FetchLabels, Counter>,
-    seconds: Family<ServerLabel, Histogram>,
+    fetches: Family<[Label; 2], Counter>,
+    seconds: Family<[Label; 1], Histogram>,
     mirrors: Gauge,
 }
 
@@ -64,10 +55,10 @@ impl Default for FetchMetrics {
         };
         // All series exist from the start, because a rate must include the first event.
         for kind in KINDS {
-            let kind = kind.as_str();
-            drop(metrics.seconds.get_or_create(&ServerLabel { kind }));
+            let kind = ("kind", kind.as_str());
+            drop(metrics.seconds.get_or_create(&[kind]));
             for outcome in FetchOutcome::ALL {
-                drop(metrics.fetches.get_or_create(&FetchLabels { kind, outcome: outcome.as_str() }));
+                drop(metrics.fetches.get_or_create(&[kind, ("outcome", outcome.as_str())]));
             }
         }
         metrics
@@ -95,9 +86,9 @@ impl FetchMetrics {
 
     /// Counts one request, which took this long.
     pub(crate) fn count(&self, kind: OriginKind, outcome: FetchOutcome, duration: Duration) {
-        let kind = kind.as_str();
-        self.fetches.get_or_create(&FetchLabels { kind, outcome: outcome.as_str() }).inc();
-        self.seconds.get_or_create(&ServerLabel { kind }).observe(duration.as_secs_f64());
+        let kind = ("kind", kind.as_str());
+        self.fetches.get_or_create(&[kind, ("outcome", outcome.as_str())]).inc();
+        self.seconds.get_or_create(&[kind]).observe(duration.as_secs_f64());
     }
 
     /// Sets the size of all mirrors.

@@ -136,10 +136,10 @@ fn assert_env(merged: &Dictionary, model: &Values) {
             }
             assert_eq!(sourced(&text), expected);
         }
-        Err(NotExpressible::Key { key }) => assert!(model.contains_key(&key) && !is_name(&key)),
-        Err(NotExpressible::Reserved { key }) => assert!(model.contains_key(&key) && own(&key)),
-        Err(NotExpressible::Nul { key }) => assert!(model[&key].contains(&0)),
-        Err(NotExpressible::TooLarge { bytes }) => assert!(bytes > 4 << 20),
+        Err(NotExpressible::Key(key)) => assert!(model.contains_key(&key) && !is_name(&key)),
+        Err(NotExpressible::Reserved(key)) => assert!(model.contains_key(&key) && own(&key)),
+        Err(NotExpressible::Nul(key)) => assert!(model[&key].contains(&0)),
+        Err(NotExpressible::TooLarge(bytes)) => assert!(bytes > 4 << 20),
     }
 }
 

@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
             assert_as_written(text, &target);
             assert_can_be_asked(&target);
         }
-        Err(WebhookUrlError::Outside { target }) => assert!(!is_inside(&target)),
+        Err(WebhookUrlError::Outside(target)) => assert!(!is_inside(&target)),
         Err(error) => assert!(error.to_string().len() < 300),
     }
     Corpus::Keep

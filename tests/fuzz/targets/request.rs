@@ -34,11 +34,11 @@ fn check(method: &Method, path: &str, query: Option<&str>) {
             assert!(candidate.is_none() || query.is_some_and(|query| query.contains("candidate=")));
             assert!(wait.is_none() || query.is_some_and(|query| query.contains("wait=")));
         }
-        Call::Value { key } => {
+        Call::Value(key) => {
             assert!(reads && empty);
             assert_eq!(key.into_bytes(), decoded(path.strip_prefix("/config/").unwrap()), "decoded exactly once");
         }
-        Call::RemoveHook { id } => {
+        Call::RemoveHook(id) => {
             assert!(*method == Method::DELETE && empty);
             assert_eq!(id.into_bytes(), decoded(path.strip_prefix("/hooks/").unwrap()), "decoded exactly once");
         }

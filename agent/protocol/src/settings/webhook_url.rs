@@ -29,12 +29,9 @@ pub enum WebhookUrlError {
     Listed,
     /// The host is not in the pod.
     #[error(
-        "{target} is not in this pod; allow it with --webhook-allow {target} (in a pod with the annotation nudge.dev/webhook-allow)"
+        "{0} is not in this pod; allow it with --webhook-allow {0} (in a pod with the annotation nudge.dev/webhook-allow)"
     )]
-    Outside {
-        /// The address and port of the host.
-        target: SocketAddr,
-    },
+    Outside(SocketAddr),
 }
 
 /// A URL that has the right form. Its target is not checked yet.
@@ -141,7 +138,7 @@ impl TargetPolicy {
     pub fn check(&self, url: WebhookUrl) -> Result<WebhookTarget, WebhookUrlError> {
         let inside = |target: &SocketAddr| target.ip().is_loopback() || self.pod_addresses.contains(&target.ip());
         match url.addresses.iter().find(|target| !inside(target) && !self.allowed.contains(target)) {
-            Some(&target) => Err(WebhookUrlError::Outside { target }),
+            Some(&target) => Err(WebhookUrlError::Outside(target)),
             None => Ok(WebhookTarget(url)),
         }
     }
@@ -170,7 +167,7 @@ mod tests {
 
     #[test]
     fn other_targets_are_refused_each_with_its_reason() {
-        let outside = |text: &str| WebhookUrlError::Outside { target: text.parse().unwrap() };
+        let outside = |text: &str| WebhookUrlError::Outside(text.parse().unwrap());
         for (text, error) in [
             ("http://169.254.169.254/latest", outside("169.254.169.254:80")),
             ("http://10.9.9.9:8081/", outside("10.9.9.9:8081")),

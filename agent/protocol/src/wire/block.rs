@@ -22,32 +22,20 @@ pub const ENTRY_HEADER_BYTES: usize = 6;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The block ends too early, or continues after its end.
-    #[error("the block is cut off or too long at byte {offset}")]
-    Length {
-        /// The position of the block's end, or of its expected end.
-        offset: usize,
-    },
+    #[error("the block is cut off or too long at byte {0}")]
+    Length(usize),
     /// The keys are not in ascending order, each once.
-    #[error("the block's keys are not in order at entry {entry}")]
-    Order {
-        /// The number of the entry, from 0.
-        entry: usize,
-    },
+    #[error("the block's keys are not in order at entry {0}")]
+    Order(usize),
     /// A key is not valid.
     #[error(transparent)]
     Key(#[from] NameError),
     /// The key is not UTF-8.
-    #[error("the key of entry {entry} is not UTF-8")]
-    Utf8 {
-        /// The number of the entry, from 0.
-        entry: usize,
-    },
+    #[error("the key of entry {0} is not UTF-8")]
+    Utf8(usize),
     /// The kind of an object is not known.
-    #[error("the kind of entry {entry} is not known")]
-    Kind {
-        /// The number of the entry, from 0.
-        entry: usize,
-    },
+    #[error("the kind of entry {0} is not known")]
+    Kind(usize),
     /// The content is over a bound.
     #[error(
         "the content has {keys} keys and {bytes} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed"
@@ -121,7 +109,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<EncodedEntry<'_>>, BlockError> {
     let mut remainder = block;
     let mut take = |count: usize| {
         let offset = block.len() - remainder.len();
-        let (part, left) = remainder.split_at_checked(count).ok_or(BlockError::Length { offset })?;
+        let (part, left) = remainder.split_at_checked(count).ok_or(BlockError::Length(offset))?;
         remainder = left;
         Ok::<_, BlockError>(part)
     };
@@ -135,13 +123,13 @@ pub fn decode(block: &[u8]) -> Result<Vec<EncodedEntry<'_>>, BlockError> {
         let kind = match take(1)? {
             [0] => ObjectKind::ConfigMap,
             [1] => ObjectKind::Secret,
-            _ => return Err(BlockError::Kind { entry }),
+            _ => return Err(BlockError::Kind(entry)),
         };
         let length = number(take(1)?);
-        let key = std::str::from_utf8(take(length)?).map_err(|_| BlockError::Utf8 { entry })?;
+        let key = std::str::from_utf8(take(length)?).map_err(|_| BlockError::Utf8(entry))?;
         let key = Key::new(key)?;
         if entries.last().is_some_and(|(last, _)| *last >= key) {
-            return Err(BlockError::Order { entry });
+            return Err(BlockError::Order(entry));
         }
         let length = number(take(4)?);
         let value = take(length)?;
@@ -152,7 +140,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<EncodedEntry<'_>>, BlockError> {
     }
     match remainder.len() {
         0 => Ok(entries),
-        left => Err(BlockError::Length { offset: block.len() - left }),
+        left => Err(BlockError::Length(block.len() - left)),
     }
 }
 
@@ -201,13 +189,13 @@ mod tests {
     #[test]
     fn keys_out_of_order_are_refused() {
         let block = [&[0, 0, 0, 2, 0, 1][..], b"b", &[0, 0, 0, 0, 0, 1], b"a", &[0, 0, 0, 0]].concat();
-        assert_eq!(decode(&block), Err(BlockError::Order { entry: 1 }));
+        assert_eq!(decode(&block), Err(BlockError::Order(1)));
     }
 
     #[test]
     fn an_unknown_kind_is_refused() {
         let block = [&[0, 0, 0, 1, 2, 1][..], b"a", &[0, 0, 0, 0]].concat();
-        assert_eq!(decode(&block), Err(BlockError::Kind { entry: 0 }));
+        assert_eq!(decode(&block), Err(BlockError::Kind(0)));
     }
 
     #[test]

@@ -15,33 +15,21 @@ use super::{Dictionary, Entry};
 pub enum NotExpressible {
     /// A key is not the name of a shell variable.
     #[error(
-        "key {key:?} is not a name of a shell variable (letters, digits and '_', not beginning with a digit); rename \
+        "key {0:?} is not a name of a shell variable (letters, digits and '_', not beginning with a digit); rename \
          it, or read the JSON format"
     )]
-    Key {
-        /// The first such key.
-        key: String,
-    },
+    Key(String),
     /// A key has the name of a variable that Nudge sets itself.
-    #[error("key {key:?} is a variable that Nudge sets itself in this format; rename it, or read the JSON format")]
-    Reserved {
-        /// The key that can't be a variable.
-        key: String,
-    },
+    #[error("key {0:?} is a variable that Nudge sets itself in this format; rename it, or read the JSON format")]
+    Reserved(String),
     /// A value holds a NUL byte, which a shell variable can't hold.
-    #[error("the value of key {key:?} holds a NUL byte, which a shell variable can't hold; read the JSON format")]
-    Nul {
-        /// The first such key.
-        key: String,
-    },
+    #[error("the value of key {0:?} holds a NUL byte, which a shell variable can't hold; read the JSON format")]
+    Nul(String),
     /// The text would be over the size limit.
     #[error(
-        "in this format the dictionary is {bytes} bytes, and at most {MAX_ENV_BYTES} are allowed; read the JSON format"
+        "in this format the dictionary is {0} bytes, and at most {MAX_ENV_BYTES} are allowed; read the JSON format"
     )]
-    TooLarge {
-        /// The size of the text.
-        bytes: usize,
-    },
+    TooLarge(usize),
 }
 
 /// Renders `dictionary`. Every key must be expressible; none is left out. Values that are not UTF-8 are base64 as in
@@ -52,7 +40,7 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
         if let Some(name) = variable_name(entry)? {
             let value = text_value(dictionary, entry);
             if value.contains(&0) {
-                return Err(NotExpressible::Nul { key: entry.key().to_owned() });
+                return Err(NotExpressible::Nul(entry.key().to_owned()));
             }
             lines.push((name, value));
         }
@@ -62,7 +50,7 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     let count_quotes = |value: &[u8]| value.iter().filter(|&&byte| byte == b'\'').count();
     let size = lines.iter().map(|(name, value)| name.len() + value.len() + 3 * count_quotes(value) + 4).sum();
     if size > MAX_ENV_BYTES {
-        return Err(NotExpressible::TooLarge { bytes: size });
+        return Err(NotExpressible::TooLarge(size));
     }
     let mut text = Zeroizing::new(Vec::with_capacity(size));
     for (name, value) in lines {
@@ -90,13 +78,13 @@ fn variable_name(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
         });
     }
     if key == reserved::ENV_CONFIGS || key == reserved::ENV_BINARY {
-        return Err(NotExpressible::Reserved { key: key.to_owned() });
+        return Err(NotExpressible::Reserved(key.to_owned()));
     }
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if key.bytes().all(is_allowed) && !key.starts_with(|first: char| first.is_ascii_digit()) {
         Ok(Some(key))
     } else {
-        Err(NotExpressible::Key { key: key.to_owned() })
+        Err(NotExpressible::Key(key.to_owned()))
     }
 }
 
@@ -127,17 +115,17 @@ mod tests {
     #[test]
     fn nothing_is_left_out_silently() {
         assert_eq!(render(&[("A", b"1"), ("b_2", b"x y")]).unwrap(), "A='1'\nNUDGE_CONFIGS='c=1'\nb_2='x y'\n");
-        assert_eq!(render(&[("a.b", b"")]), Err(NotExpressible::Key { key: "a.b".into() }));
-        assert_eq!(render(&[("1a", b"")]), Err(NotExpressible::Key { key: "1a".into() }));
-        assert_eq!(render(&[("a", b"x\0y")]), Err(NotExpressible::Nul { key: "a".into() }));
-        assert_eq!(render(&[("NUDGE_CONFIGS", b"")]), Err(NotExpressible::Reserved { key: "NUDGE_CONFIGS".into() }));
+        assert_eq!(render(&[("a.b", b"")]), Err(NotExpressible::Key("a.b".into())));
+        assert_eq!(render(&[("1a", b"")]), Err(NotExpressible::Key("1a".into())));
+        assert_eq!(render(&[("a", b"x\0y")]), Err(NotExpressible::Nul("a".into())));
+        assert_eq!(render(&[("NUDGE_CONFIGS", b"")]), Err(NotExpressible::Reserved("NUDGE_CONFIGS".into())));
         assert_eq!(render(&[("a", &[0xff])]).unwrap(), "NUDGE_BINARY='a'\nNUDGE_CONFIGS='c=1'\na='/w=='\n");
     }
 
     #[test]
     fn the_size_is_bounded_also_where_quotes_make_it_grow() {
         let quotes = vec![b'\''; MAX_ENV_BYTES / 3];
-        assert!(matches!(render(&[("a", &quotes)]), Err(NotExpressible::TooLarge { .. })));
+        assert!(matches!(render(&[("a", &quotes)]), Err(NotExpressible::TooLarge(_))));
     }
 
     proptest! {

@@ -46,24 +46,15 @@ impl EtagKey {
 pub enum TooLarge {
     /// The dictionary has too many bytes.
     #[error(
-        "the dictionary is {bytes} bytes as JSON, and at most {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs"
+        "the dictionary is {0} bytes as JSON, and at most {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs"
     )]
-    Bytes {
-        /// The number of bytes.
-        bytes: usize,
-    },
+    Bytes(usize),
     /// The dictionary has too many keys.
-    #[error("the dictionary has {keys} keys, and at most {MAX_KEYS} are allowed; put several settings into one key")]
-    Keys {
-        /// The number of keys.
-        keys: usize,
-    },
+    #[error("the dictionary has {0} keys, and at most {MAX_KEYS} are allowed; put several settings into one key")]
+    Keys(usize),
     /// The dictionary has too many configs.
-    #[error("there are {configs} configs, and at most {MAX_CONFIGS} are allowed in one dictionary; use fewer configs")]
-    Configs {
-        /// The number of configs.
-        configs: usize,
-    },
+    #[error("there are {0} configs, and at most {MAX_CONFIGS} are allowed in one dictionary; use fewer configs")]
+    Configs(usize),
 }
 
 /// A config of a dictionary.
@@ -124,7 +115,7 @@ impl Dictionary {
     /// Merges `contents` and renders the result. If two contents have the same key, the later one wins.
     pub fn merge(contents: &[Arc<VersionContent>], etags: &EtagKey) -> Result<Self, TooLarge> {
         if contents.len() > MAX_CONFIGS {
-            return Err(TooLarge::Configs { configs: contents.len() });
+            return Err(TooLarge::Configs(contents.len()));
         }
         let mut owners: BTreeMap<&str, (&Value, Vec<&ConfigName>)> = BTreeMap::new();
         for content in contents {
@@ -135,7 +126,7 @@ impl Dictionary {
             }
         }
         if owners.len() > MAX_KEYS {
-            return Err(TooLarge::Keys { keys: owners.len() });
+            return Err(TooLarge::Keys(owners.len()));
         }
         let overlaps = owners
             .iter()
@@ -269,10 +260,10 @@ fn render_json(entries: &[(&str, &Value)]) -> Result<(Zeroizing<Vec<u8>>, Vec<En
     let mut counter = CountingWriter { inner: io::sink(), count: 0 };
     let result = write_entries(entries, &mut counter);
     let bytes = counter.count;
-    let literals = result.ok().filter(|_| bytes <= MAX_DICTIONARY_BYTES).ok_or(TooLarge::Bytes { bytes })?;
+    let literals = result.ok().filter(|_| bytes <= MAX_DICTIONARY_BYTES).ok_or(TooLarge::Bytes(bytes))?;
     let mut json = Zeroizing::new(Vec::with_capacity(bytes));
     let mut writer = CountingWriter { inner: &mut *json, count: 0 };
-    write_entries(entries, &mut writer).map_err(|_| TooLarge::Bytes { bytes })?;
+    write_entries(entries, &mut writer).map_err(|_| TooLarge::Bytes(bytes))?;
     let entry = |(&(key, value), literal): (&(&str, &Value), Range<usize>)| Entry {
         key: key.into(),
         value: value.clone(),
@@ -379,17 +370,17 @@ mod tests {
         let big = vec![b'x'; MAX_DICTIONARY_BYTES / 4];
         let four = [("a", &big[..]), ("b", &big[..]), ("c", &big[..]), ("d", &big[..])];
         let error = Dictionary::merge(&[content("a", "1", &four)], &EtagKey::new(b"")).unwrap_err();
-        assert!(matches!(error, TooLarge::Bytes { bytes } if bytes > MAX_DICTIONARY_BYTES), "{error}");
+        assert!(matches!(error, TooLarge::Bytes(bytes) if bytes > MAX_DICTIONARY_BYTES), "{error}");
 
         let names: Vec<String> = (0..=MAX_KEYS).map(|n| format!("k{n}")).collect();
         let pairs: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
         let error = Dictionary::merge(&[content("a", "1", &pairs)], &EtagKey::new(b"")).unwrap_err();
-        assert_eq!(error, TooLarge::Keys { keys: MAX_KEYS + 1 });
+        assert_eq!(error, TooLarge::Keys(MAX_KEYS + 1));
         assert!(Dictionary::merge(&[content("a", "1", &pairs[1..])], &EtagKey::new(b"")).is_ok());
 
         let many: Vec<_> = (0..=MAX_CONFIGS).map(|n| content(&format!("c{n}"), "1", &[])).collect();
         let error = Dictionary::merge(&many, &EtagKey::new(b"")).unwrap_err();
-        assert_eq!(error, TooLarge::Configs { configs: MAX_CONFIGS + 1 });
+        assert_eq!(error, TooLarge::Configs(MAX_CONFIGS + 1));
     }
 
     #[test]

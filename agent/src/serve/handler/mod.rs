@@ -91,10 +91,10 @@ impl From<RequestRefusal> for HandlerReply {
                 let challenge = HeaderValue::from_static("Bearer realm=\"nudge\"");
                 reply.headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
-            RequestRefusal::MethodNotAllowed { allow } => {
+            RequestRefusal::MethodNotAllowed(allow) => {
                 reply.headers.insert(header::ALLOW, HeaderValue::from_static(allow));
             }
-            RequestRefusal::NotReady | RequestRefusal::TooManyWaiting { .. } => {
+            RequestRefusal::NotReady | RequestRefusal::TooManyWaiting(_) => {
                 reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}
@@ -123,11 +123,11 @@ impl App {
     ) -> Result<HandlerReply, RequestRefusal> {
         let uri = request.uri();
         if uri.path_and_query().is_some_and(|target| target.as_str().len() > self.limits.target_bytes) {
-            return Err(RequestRefusal::TargetTooLong { limit: self.limits.target_bytes });
+            return Err(RequestRefusal::TargetTooLong(self.limits.target_bytes));
         }
         let declared = request.body().size_hint().lower();
         if declared > self.limits.body_bytes as u64 {
-            return Err(RequestRefusal::BodyTooLarge { limit: self.limits.body_bytes });
+            return Err(RequestRefusal::BodyTooLarge(self.limits.body_bytes));
         }
         let call = route(request.method(), uri.path(), uri.query());
         if !call.as_ref().is_ok_and(Call::is_public) {
@@ -147,7 +147,7 @@ impl App {
             Call::Config { format, wait, candidate: None } => {
                 self.config(connection, request.headers(), format, wait).await
             }
-            Call::Value { key } => self.value(request.headers(), &key),
+            Call::Value(key) => self.value(request.headers(), &key),
             Call::Status => {
                 let published = self.newest()?;
                 let hooks = self.hooks.list(published.dictionary.etag());
@@ -162,7 +162,7 @@ impl App {
                 let body = self.read_body(request.into_body()).await?;
                 hooks_api::add(self, &body, container_name.as_deref())
             }
-            Call::RemoveHook { id } => hooks_api::remove(self, &id),
+            Call::RemoveHook(id) => hooks_api::remove(self, &id),
         }
     }
 
@@ -196,7 +196,7 @@ impl App {
                 // While the request waits it must not keep this dictionary in memory.
                 drop(published);
                 let limit = self.limits.waiting;
-                let _waiting = connection.begin_wait().ok_or(RequestRefusal::TooManyWaiting { limit })?;
+                let _waiting = connection.begin_wait().ok_or(RequestRefusal::TooManyWaiting(limit))?;
                 let mut current = self.current.clone();
                 let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !is_known(newest)));
                 let _ = tokio::time::timeout(wait, changed).await;
@@ -232,8 +232,8 @@ impl App {
     async fn read_body(&self, body: Incoming) -> Result<Vec<u8>, RequestRefusal> {
         let limit = self.limits.body_bytes;
         match tokio::time::timeout(self.limits.body, read_body(body, limit)).await {
-            Err(_) => Err(RequestRefusal::BodyTooSlow { limit: self.limits.body }),
-            Ok(Err(BodyError::TooLong)) => Err(RequestRefusal::BodyTooLarge { limit }),
+            Err(_) => Err(RequestRefusal::BodyTooSlow(self.limits.body)),
+            Ok(Err(BodyError::TooLong)) => Err(RequestRefusal::BodyTooLarge(limit)),
             Ok(Err(BodyError::BrokenOff)) => Err(RequestRefusal::BadRequest("the body can't be read".to_owned())),
             Ok(Ok(body)) => Ok(body),
         }

@@ -38,13 +38,8 @@ pub enum CurrentError {
     #[error("{0}")]
     Name(#[from] NameError),
     /// The link leads neither to a folder next to it nor to a checkout of git-sync's.
-    #[error(
-        "the link points to {target:?}; it must point to a version's folder beside it, or to one in {CHECKOUTS} there"
-    )]
-    Link {
-        /// The target of the link.
-        target: String,
-    },
+    #[error("the link points to {0:?}; it must point to a version's folder beside it, or to one in {CHECKOUTS} there")]
+    Link(String),
     /// The file does not hold one name.
     #[error("the file must hold the name of a version and nothing else")]
     File,
@@ -65,7 +60,7 @@ pub fn parse_current_file(content: &[u8]) -> Result<CurrentVersion, CurrentError
 /// Reads the version's name from the target of a `current` link in `folder`: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`,
 /// or the absolute path of such a folder.
 pub fn parse_current_link(target: &Path, folder: &Path) -> Result<CurrentVersion, CurrentError> {
-    let refuse = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
+    let refuse = || CurrentError::Link(target.to_string_lossy().into_owned());
     let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refuse())? } else { target };
     let parts: Vec<Component<'_>> = relative.components().filter(|part| *part != Component::CurDir).take(3).collect();
     match parts[..] {

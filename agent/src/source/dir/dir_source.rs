@@ -38,17 +38,11 @@ pub enum ReadError {
         source: io::Error,
     },
     /// There is no folder for the config.
-    #[error("there is no folder {}; make it, with a folder for each version in it", path.display())]
-    ConfigMissing {
-        /// The expected path.
-        path: PathBuf,
-    },
+    #[error("there is no folder {}; make it, with a folder for each version in it", .0.display())]
+    ConfigMissing(PathBuf),
     /// There is no `current`.
-    #[error("no version of {config} is current; choose one with: nudge-agent use --dir DIR {config} VERSION")]
-    CurrentMissing {
-        /// The name of the config.
-        config: ConfigName,
-    },
+    #[error("no version of {0} is current; choose one with: nudge-agent use --dir DIR {0} VERSION")]
+    CurrentMissing(ConfigName),
     /// `current` can't be understood.
     #[error("{} names no version: {source}", path.display())]
     CurrentInvalid {
@@ -79,12 +73,9 @@ pub enum ReadError {
     },
     /// The configs before it fill a dictionary already.
     #[error(
-        "{config} is not read: the configs before it already fill a dictionary, by number or by size; choose configs with --config"
+        "{0} is not read: the configs before it already fill a dictionary, by number or by size; choose configs with --config"
     )]
-    TooMuch {
-        /// The name of the config.
-        config: ConfigName,
-    },
+    TooMuch(ConfigName),
     /// The operating system refused to read a file or folder.
     #[error("{} can't be read: {source}", path.display())]
     Unreadable {
@@ -103,9 +94,9 @@ impl ReadError {
     fn reason(&self) -> ProblemReason {
         match self {
             Self::Folder { .. } | Self::Unreadable { .. } => ProblemReason::Unreadable,
-            Self::TooMuch { .. } => ProblemReason::TooLarge,
-            Self::ConfigMissing { .. } => ProblemReason::ConfigMissing,
-            Self::CurrentMissing { .. } => ProblemReason::CurrentMissing,
+            Self::TooMuch(_) => ProblemReason::TooLarge,
+            Self::ConfigMissing(_) => ProblemReason::ConfigMissing,
+            Self::CurrentMissing(_) => ProblemReason::CurrentMissing,
             Self::CurrentInvalid { .. } => ProblemReason::CurrentInvalid,
             Self::VersionMissing { .. } => ProblemReason::VersionMissing,
             Self::Version { faults, .. } => version_reason(faults),
@@ -116,10 +107,10 @@ impl ReadError {
 fn version_reason(faults: &[KeyFault]) -> ProblemReason {
     let reason = |fault: &KeyFault| match fault {
         KeyFault::Changing | KeyFault::Empty => ProblemReason::VersionIncomplete,
-        KeyFault::TooLarge { .. } | KeyFault::AllTooLarge | KeyFault::TooMany { .. } => ProblemReason::TooLarge,
+        KeyFault::TooLarge(_) | KeyFault::AllTooLarge | KeyFault::TooMany(_) => ProblemReason::TooLarge,
         KeyFault::NoFolder => ProblemReason::VersionMissing,
         KeyFault::Io { .. } => ProblemReason::Unreadable,
-        KeyFault::Name(_) | KeyFault::NotAFile { .. } | KeyFault::Outside { .. } => ProblemReason::VersionInvalid,
+        KeyFault::Name(_) | KeyFault::NotAFile { .. } | KeyFault::Outside(_) => ProblemReason::VersionInvalid,
     };
     faults.first().map_or(ProblemReason::VersionInvalid, reason)
 }
@@ -206,7 +197,7 @@ impl DirSource {
         for (index, config) in configs.into_iter().enumerate() {
             // Configs that surely do not fit are not even read. Merging finds the rest.
             let result = if index >= MAX_CONFIGS || bytes > MAX_DICTIONARY_BYTES {
-                Err(ReadError::TooMuch { config: config.clone() })
+                Err(ReadError::TooMuch(config.clone()))
             } else {
                 self.read_config(&root, &config, &mut scan.folders)
             };
@@ -293,8 +284,8 @@ pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<Curren
             parse_current_file(&content).map_err(invalid)
         }
         Err(error) if error.is_not_found() => Err(match root.list(folder) {
-            Err(error) if error.is_not_found() => ReadError::ConfigMissing { path: root.path().join(folder) },
-            _ => ReadError::CurrentMissing { config: config.clone() },
+            Err(error) if error.is_not_found() => ReadError::ConfigMissing(root.path().join(folder)),
+            _ => ReadError::CurrentMissing(config.clone()),
         }),
         Err(source) => Err(ReadError::Unreadable { path: full_path(), source }),
     }

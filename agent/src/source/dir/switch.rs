@@ -37,7 +37,7 @@ pub fn switch_current(
     let root = opened.map_err(|source| ReadError::Folder { path: path.to_owned(), source })?;
     let before = match current_version(&root, config) {
         Ok(before) => Some(before.version),
-        Err(error @ (ReadError::ConfigMissing { .. } | ReadError::Folder { .. })) => return Err(error.into()),
+        Err(error @ (ReadError::ConfigMissing(_) | ReadError::Folder { .. })) => return Err(error.into()),
         Err(_) => None,
     };
     read_content(&root, config, version, &Path::new(config.as_str()).join(version.as_str()))?;

@@ -35,26 +35,17 @@ pub enum KeyFault {
         kind: &'static str,
     },
     /// The entry is a link that leads out of the folder given by `--dir`.
-    #[error("{key} is a link that leads out of the folder; copy the file instead")]
-    Outside {
-        /// The file's name.
-        key: String,
-    },
+    #[error("{0} is a link that leads out of the folder; copy the file instead")]
+    Outside(String),
     /// The value is over its size limit.
-    #[error("{key} has more than {MAX_VALUE_BYTES} bytes, and a value must not have more")]
-    TooLarge {
-        /// The file's name.
-        key: String,
-    },
+    #[error("{0} has more than {MAX_VALUE_BYTES} bytes, and a value must not have more")]
+    TooLarge(String),
     /// The values together are over the size limit.
     #[error("the values have more than {MAX_DICTIONARY_BYTES} bytes together, and a dictionary must not have more")]
     AllTooLarge,
     /// There are too many keys.
-    #[error("there are {keys} files, and at most {MAX_KEYS} keys are allowed")]
-    TooMany {
-        /// The number of files.
-        keys: usize,
-    },
+    #[error("there are {0} files, and at most {MAX_KEYS} keys are allowed")]
+    TooMany(usize),
     /// The operating system refused to read the file.
     #[error("{key} can't be read: {source}")]
     Io {
@@ -149,7 +140,7 @@ pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>,
         let key = folder.display().to_string();
         vec![match error {
             _ if error.is_not_found() => KeyFault::NoFolder,
-            OpenError::Outside => KeyFault::Outside { key },
+            OpenError::Outside => KeyFault::Outside(key),
             OpenError::Io(source) => KeyFault::Io { key, source },
         }]
     };
@@ -158,7 +149,7 @@ pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>,
         return Err(vec![KeyFault::Empty]);
     }
     if names.len() > MAX_KEYS {
-        return Err(vec![KeyFault::TooMany { keys: names.len() }]);
+        return Err(vec![KeyFault::TooMany(names.len())]);
     }
 
     let mut values = BTreeMap::new();
@@ -197,7 +188,7 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
     let text = || key.to_string();
     let file = match root.open_file(&folder.join(name)) {
         Ok(file) => file,
-        Err(OpenError::Outside) => return Err(KeyFault::Outside { key: text() }),
+        Err(OpenError::Outside) => return Err(KeyFault::Outside(text())),
         // A socket can't be opened at all (open(2), ENXIO).
         Err(OpenError::Io(error)) if error.raw_os_error() == Some(libc::ENXIO) => {
             return Err(KeyFault::NotAFile { key: text(), kind: "a socket or device" });
@@ -212,7 +203,7 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
     }
     let size = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
     if size > MAX_VALUE_BYTES {
-        return Err(KeyFault::TooLarge { key: text() });
+        return Err(KeyFault::TooLarge(text()));
     }
     let value = read_exactly(&file, size).map_err(io)?;
     Ok((key, Value::new(value), Stamp::new(name, &stat)))

@@ -17,11 +17,8 @@ use crate::content::Value;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// The head is empty or over its bound.
-    #[error("its head would be {bytes} bytes, and 1 to {MAX_HEAD_BYTES} are allowed")]
-    HeadLength {
-        /// The length that the reply claims.
-        bytes: usize,
-    },
+    #[error("its head would be {0} bytes, and 1 to {MAX_HEAD_BYTES} are allowed")]
+    HeadLength(usize),
     /// The head is not the expected JSON.
     #[error("its head can't be read: {0}")]
     Head(String),
@@ -32,11 +29,8 @@ pub enum ReplyError {
     #[error("its head has {0} configs, and at most {MAX_CONFIGS} are allowed")]
     Configs(usize),
     /// A block is over its bound.
-    #[error("a block would be {bytes} bytes, and at most {MAX_BLOCK_BYTES} are allowed")]
-    BlockLength {
-        /// The length that the reply claims.
-        bytes: usize,
-    },
+    #[error("a block would be {0} bytes, and at most {MAX_BLOCK_BYTES} are allowed")]
+    BlockLength(usize),
     /// A block has another length than the head says.
     #[error("a block has another length than the head says")]
     Disagree,
@@ -174,7 +168,7 @@ impl ReplyReader {
     fn begin(&mut self, length: usize) -> Result<(), ReplyError> {
         let Some(head) = &self.head else {
             if !(1..=MAX_HEAD_BYTES).contains(&length) {
-                return Err(ReplyError::HeadLength { bytes: length });
+                return Err(ReplyError::HeadLength(length));
             }
             self.stage = ReplyStage::Fill(ReplyPart::Head, Buffer::new(length));
             return Ok(());
@@ -185,7 +179,7 @@ impl ReplyReader {
         }
         // Even an empty block has the number of its entries.
         if !(1..=MAX_BLOCK_BYTES).contains(&length) {
-            return Err(ReplyError::BlockLength { bytes: length });
+            return Err(ReplyError::BlockLength(length));
         }
         self.stage = match self.left.checked_sub(length) {
             Some(left) => {
@@ -273,8 +267,8 @@ mod tests {
     #[test]
     fn malformed_replies_are_refused_each_with_its_error() {
         assert_eq!(read(b""), Err(ReplyError::Cut));
-        assert!(matches!(read(b"<html>"), Err(ReplyError::HeadLength { .. })));
-        assert_eq!(read(&[0, 0, 0, 0]), Err(ReplyError::HeadLength { bytes: 0 }));
+        assert!(matches!(read(b"<html>"), Err(ReplyError::HeadLength(_))));
+        assert_eq!(read(&[0, 0, 0, 0]), Err(ReplyError::HeadLength(0)));
         assert!(matches!(read(b"\0\0\0\x02{]"), Err(ReplyError::Head(_))));
         let mut twice = head(&[None, None]);
         twice.configs[1].name = twice.configs[0].name.clone();
@@ -286,7 +280,7 @@ mod tests {
         let huge = head(&[Some(MAX_BLOCK_BYTES + 1)]);
         let mut bytes = to_bytes(&huge, &[]);
         bytes.extend(u32::try_from(MAX_BLOCK_BYTES + 1).unwrap().to_be_bytes());
-        assert_eq!(read(&bytes), Err(ReplyError::BlockLength { bytes: MAX_BLOCK_BYTES + 1 }));
+        assert_eq!(read(&bytes), Err(ReplyError::BlockLength(MAX_BLOCK_BYTES + 1)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     let policy = TargetPolicy::new(Vec::new(), allowed.to_vec());
     match parse_listed_webhook(text).and_then(|url| policy.check(url)) {
         Ok(_) => Ok(()),
-        Err(WebhookUrlError::Outside { target }) => Err(format!(
+        Err(WebhookUrlError::Outside(target)) => Err(format!(
             "{target} is not known to be in this pod; use localhost, or allow it with annotation {WEBHOOK_ALLOW}: {target}"
         )),
         Err(error) => Err(error.to_string()),
