@@ -107,7 +107,7 @@ impl WebhookInputs {
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
         let texts = ValidateTexts::new(&lookups, self.writers.questions.clone());
         webhooks.push(Arc::new(OnlyEnabled::new(texts, &lookups)));
-        webhooks.push(Arc::new(ValidateAnalyses::new(self.writers)));
+        webhooks.push(Arc::new(ValidateAnalyses { writers: self.writers }));
         Ok(webhooks)
     }
 }

@@ -359,17 +359,15 @@ mod tests {
     /// Repeats the object in its denial.
     struct Repeats;
 
+    #[async_trait::async_trait]
     impl Webhook for Repeats {
         fn path(&self) -> &'static str {
             "/repeats"
         }
 
-        fn review<'a>(
-            &'a self,
-            request: &'a review::ReviewRequest,
-        ) -> futures::future::BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
+        async fn review(&self, request: &review::ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
             let note = request.old_object.as_ref().unwrap().annotations()["note"].clone();
-            Box::pin(async move { Ok(AdmissionVerdict::Deny(Denial::forbidden(note))) })
+            Ok(AdmissionVerdict::Deny(Denial::forbidden(note)))
         }
     }
 

@@ -1,7 +1,7 @@
 //! The webhook of `RolloutAnalysis`. A user who could write an analysis could make a bad version look good. So only the
 //! roles of Nudge can write it, each its own half.
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::RolloutAnalysis;
@@ -22,16 +22,17 @@ pub struct AnalysisWriters {
 /// Checks requests about analyses.
 #[derive(Clone, Debug)]
 pub struct ValidateAnalyses {
-    writers: AnalysisWriters,
+    /// The users who may write analyses.
+    pub writers: AnalysisWriters,
 }
 
-impl ValidateAnalyses {
-    /// Creates a webhook that refuses all users except the writers.
-    pub fn new(writers: AnalysisWriters) -> Self {
-        Self { writers }
+#[async_trait]
+impl Webhook for ValidateAnalyses {
+    fn path(&self) -> &'static str {
+        "/validate/analyses"
     }
 
-    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<RolloutAnalysis>()?;
         if !matches!(request.operation, Operation::Create | Operation::Update) {
             return Ok(AdmissionVerdict::allow());
@@ -60,18 +61,9 @@ impl ValidateAnalyses {
     }
 }
 
-impl Webhook for ValidateAnalyses {
-    fn path(&self) -> &'static str {
-        "/validate/analyses"
-    }
-
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move { self.verdict(request) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use serde_json::{Value, json};
 
     use super::*;
@@ -92,7 +84,7 @@ mod tests {
         request.user_info.username = Some(user.to_owned());
         request.sub_resource = part.map(str::to_owned);
         let writers = AnalysisWriters { questions: CONTROL.to_owned(), answers: ANALYSIS.to_owned() };
-        !ValidateAnalyses::new(writers).verdict(&request).unwrap().is_denied()
+        !ValidateAnalyses { writers }.review(&request).now_or_never().unwrap().unwrap().is_denied()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -29,27 +29,10 @@ use crate::verdict::{AdmissionVerdict, Denial};
 /// The webhook that writes the approver into an approval, with that user's groups.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateApprovals {
-    key: Arc<NoteKey>,
+    pub(crate) key: Arc<NoteKey>,
 }
 
 impl MutateApprovals {
-    /// Creates a webhook that signs with `key`.
-    pub(crate) fn new(key: Arc<NoteKey>) -> Self {
-        Self { key }
-    }
-
-    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
-        request.check_kind::<VersionApproval>()?;
-        Ok(AdmissionVerdict::patch(match request.operation {
-            Operation::Create => self.create(request)?,
-            Operation::Update => {
-                let note = request.required_old_object()?.annotations().get(APPROVER_GROUPS);
-                set_note(request.required_object()?, note.cloned())
-            }
-            Operation::Delete | Operation::Connect => Vec::new(),
-        }))
-    }
-
     fn create(&self, request: &ReviewRequest) -> Result<Vec<PatchOperation>, WebhookError> {
         let new = request.required_object()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
@@ -69,13 +52,22 @@ impl MutateApprovals {
     }
 }
 
+#[async_trait]
 impl Webhook for MutateApprovals {
     fn path(&self) -> &'static str {
         "/mutate/approvals"
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move { self.verdict(request) })
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        request.check_kind::<VersionApproval>()?;
+        Ok(AdmissionVerdict::patch(match request.operation {
+            Operation::Create => self.create(request)?,
+            Operation::Update => {
+                let note = request.required_old_object()?.annotations().get(APPROVER_GROUPS);
+                set_note(request.required_object()?, note.cloned())
+            }
+            Operation::Delete | Operation::Connect => Vec::new(),
+        }))
     }
 }
 
@@ -87,25 +79,10 @@ fn set_note(object: &DynamicObject, note: Option<String>) -> Vec<PatchOperation>
 /// The webhook that checks requests about approvals.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidateApprovals<L> {
-    lookups: Arc<L>,
+    pub(crate) lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateApprovals<L> {
-    /// Creates a webhook that uses `lookups`.
-    pub(crate) fn new(lookups: Arc<L>) -> Self {
-        Self { lookups }
-    }
-
-    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
-        request.check_kind::<VersionApproval>()?;
-        match request.operation {
-            Operation::Create => self.create(request).await,
-            Operation::Update => Self::update(request),
-            Operation::Delete => self.delete(request).await,
-            Operation::Connect => Ok(AdmissionVerdict::allow()),
-        }
-    }
-
     async fn create(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let new = request.required_object()?;
         let approval: VersionApproval = parse_object(new)?;
@@ -202,13 +179,20 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 }
 
+#[async_trait]
 impl<L: Lookups> Webhook for ValidateApprovals<L> {
     fn path(&self) -> &'static str {
         "/validate/approvals"
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(self.verdict(request))
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        request.check_kind::<VersionApproval>()?;
+        match request.operation {
+            Operation::Create => self.create(request).await,
+            Operation::Update => Self::update(request),
+            Operation::Delete => self.delete(request).await,
+            Operation::Connect => Ok(AdmissionVerdict::allow()),
+        }
     }
 }
 
@@ -242,8 +226,10 @@ mod tests {
 
     /// The object as it is stored if the request passes.
     async fn mutated(operation: &str, old: Option<&Value>, new: &Value) -> Value {
-        let verdict =
-            MutateApprovals::new(key()).review(&request("VersionApproval", operation, old, Some(new))).await.unwrap();
+        let verdict = MutateApprovals { key: key() }
+            .review(&request("VersionApproval", operation, old, Some(new)))
+            .await
+            .unwrap();
         let AdmissionVerdict::Allow { patch, .. } = verdict else { panic!("{verdict:?}") };
         let mut stored = new.clone();
         json_patch::patch(&mut stored, &patch.unwrap_or_default()).unwrap();
@@ -257,7 +243,7 @@ mod tests {
         new: Option<&Value>,
     ) -> Option<String> {
         let request = request("VersionApproval", operation, old, new);
-        match ValidateApprovals::new(Arc::new(lookups)).review(&request).await.unwrap() {
+        match (ValidateApprovals { lookups: Arc::new(lookups) }).review(&request).await.unwrap() {
             AdmissionVerdict::Deny(denial) => Some(denial.message),
             AdmissionVerdict::Allow { .. } => None,
         }
@@ -327,7 +313,7 @@ mod tests {
         assert_eq!(reviewed(full("game"), "CREATE", None, Some(&stored)).await, None, "of another config");
         let mut tried = request("VersionApproval", "CREATE", None, Some(&stored));
         tried.dry_run = true;
-        let verdict = ValidateApprovals::new(Arc::new(full("shop"))).review(&tried).await.unwrap();
+        let verdict = ValidateApprovals { lookups: Arc::new(full("shop")) }.review(&tried).await.unwrap();
         assert!(matches!(verdict, AdmissionVerdict::Allow { .. }), "it stores nothing");
     }
 
@@ -373,7 +359,8 @@ mod tests {
         for user in ["namespace-controller", "generic-garbage-collector"] {
             let mut request = request("VersionApproval", "DELETE", Some(&approval(Some("bob"))), None);
             request.user_info.username = Some(format!("system:serviceaccount:kube-system:{user}"));
-            let verdict = ValidateApprovals::new(Arc::new(FakeLookups::default())).review(&request).await.unwrap();
+            let verdict =
+                ValidateApprovals { lookups: Arc::new(FakeLookups::default()) }.review(&request).await.unwrap();
             assert_eq!(verdict, AdmissionVerdict::allow());
         }
     }

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, join};
+use async_trait::async_trait;
+use futures::future::join;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
@@ -26,16 +27,16 @@ use crate::{audit, configs};
 /// The webhook that notes the requesters of versions, and marks configs with guards.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateConfigs {
-    key: Arc<NoteKey>,
+    pub(crate) key: Arc<NoteKey>,
 }
 
-impl MutateConfigs {
-    /// Creates a webhook that signs with `key`.
-    pub(crate) fn new(key: Arc<NoteKey>) -> Self {
-        Self { key }
+#[async_trait]
+impl Webhook for MutateConfigs {
+    fn path(&self) -> &'static str {
+        "/mutate/configs"
     }
 
-    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let old = match request.operation {
             Operation::Create => None,
             Operation::Update => Some(request.required_old_object()?),
@@ -50,16 +51,6 @@ impl MutateConfigs {
     }
 }
 
-impl Webhook for MutateConfigs {
-    fn path(&self) -> &'static str {
-        "/mutate/configs"
-    }
-
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move { self.verdict(request) })
-    }
-}
-
 /// The webhook that checks requests about configs.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidateConfigs<L> {
@@ -71,16 +62,6 @@ impl<L: Lookups> ValidateConfigs<L> {
     /// Creates a webhook that uses `lookups`.
     pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups, judge: Judge::default() }
-    }
-
-    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
-        request.check_kind::<VersionedConfig>()?;
-        match request.operation {
-            Operation::Create => self.change(request, None).await,
-            Operation::Update => self.change(request, Some(parse_object(request.required_old_object()?)?)).await,
-            Operation::Delete => self.delete(request).await,
-            Operation::Connect => Ok(AdmissionVerdict::allow()),
-        }
     }
 
     async fn change(
@@ -224,6 +205,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 }
 
+#[async_trait]
 impl<L: Lookups> Webhook for ValidateConfigs<L> {
     fn path(&self) -> &'static str {
         "/validate/configs"
@@ -234,8 +216,14 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
         UndecidedDeletions::Deny
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(self.verdict(request))
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        request.check_kind::<VersionedConfig>()?;
+        match request.operation {
+            Operation::Create => self.change(request, None).await,
+            Operation::Update => self.change(request, Some(parse_object(request.required_old_object()?)?)).await,
+            Operation::Delete => self.delete(request).await,
+            Operation::Connect => Ok(AdmissionVerdict::allow()),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ async fn reviewed(lookups: FakeLookups, request: &ReviewRequest) -> (AdmissionVe
 #[tokio::test]
 async fn the_user_of_the_request_is_noted() {
     let key = Arc::new(NoteKey::new(b"key"));
-    let webhook = MutateConfigs::new(Arc::clone(&key));
+    let webhook = MutateConfigs { key: Arc::clone(&key) };
     let reviewed = async |operation: &str, old: Option<&Value>, new: Option<&Value>| {
         webhook.review(&request("VersionedConfig", operation, old, new)).await.unwrap()
     };

@@ -40,14 +40,14 @@ pub use webhook::{Webhook, WebhookError, Webhooks};
 /// version, and who set the spec of a source.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<NoteKey>) -> Webhooks {
     vec![
-        Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), Arc::clone(&key)), lookups)),
-        Arc::new(OnlyEnabled::new(MutateConfigs::new(Arc::clone(&key)), lookups)),
-        Arc::new(OnlyEnabled::new(MutateApprovals::new(Arc::clone(&key)), lookups)),
-        Arc::new(OnlyEnabled::new(MutateSources::new(key), lookups)),
-        Arc::new(OnlyEnabled::new(ValidateApprovals::new(Arc::clone(lookups)), lookups)),
+        Arc::new(OnlyEnabled::new(MutateVersions { lookups: Arc::clone(lookups), key: Arc::clone(&key) }, lookups)),
+        Arc::new(OnlyEnabled::new(MutateConfigs { key: Arc::clone(&key) }, lookups)),
+        Arc::new(OnlyEnabled::new(MutateApprovals { key: Arc::clone(&key) }, lookups)),
+        Arc::new(OnlyEnabled::new(MutateSources { key }, lookups)),
+        Arc::new(OnlyEnabled::new(ValidateApprovals { lookups: Arc::clone(lookups) }, lookups)),
         Arc::new(OnlyEnabled::new(ValidateVersions::new(Arc::clone(lookups)), lookups)),
         Arc::new(OnlyEnabled::new(ValidateConfigs::new(Arc::clone(lookups)), lookups)),
-        Arc::new(ValidateSources::new(Arc::clone(lookups))),
+        Arc::new(ValidateSources { lookups: Arc::clone(lookups) }),
         Arc::new(ValidatePolicies),
     ]
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 
 use super::webhook::{Webhook, WebhookError};
 use crate::lookups::Lookups;
@@ -25,6 +25,7 @@ impl<W, L> OnlyEnabled<W, L> {
     }
 }
 
+#[async_trait]
 impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
     fn path(&self) -> &'static str {
         self.webhook.path()
@@ -34,16 +35,14 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
         self.webhook.undecided_deletions()
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move {
-            if self.lookups.is_enabled(request, request.required_namespace()?).await? {
-                return self.webhook.review(request).await;
-            }
-            // The message is the same for a namespace that does not exist.
-            Ok(AdmissionVerdict::Deny(Denial::forbidden(
-                "Nudge does not decide in this namespace, because it is not enabled there",
-            )))
-        })
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        if self.lookups.is_enabled(request, request.required_namespace()?).await? {
+            return self.webhook.review(request).await;
+        }
+        // The message is the same for a namespace that does not exist.
+        Ok(AdmissionVerdict::Deny(Denial::forbidden(
+            "Nudge does not decide in this namespace, because it is not enabled there",
+        )))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use futures::future::{BoxFuture, join3, try_join_all};
+use async_trait::async_trait;
+use futures::future::{join3, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use kube::core::admission::Operation;
@@ -29,41 +30,10 @@ pub struct InjectPods<L> {
     settings: InjectionSettings,
 }
 
-impl InjectPods<()> {
-    /// The path of the webhook.
-    pub const PATH: &'static str = "/mutate/pods";
-}
-
 impl<L: PodLookups> InjectPods<L> {
     /// Creates a webhook that injects with these settings.
     pub fn new(lookups: L, settings: InjectionSettings) -> Self {
         Self { lookups, settings }
-    }
-
-    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
-        request.check_kind::<Pod>()?;
-        if request.operation != Operation::Create || request.sub_resource.is_some() {
-            return Ok(AdmissionVerdict::allow());
-        }
-        let object = request.required_object()?;
-        let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
-        let name = pod_name(&object.metadata, &request.name);
-        let deny =
-            |refusal: &InjectionRefusal| AdmissionVerdict::Deny(Denial::invalid(format!("Pod {name}: {refusal}")));
-        let pod_request = match read(&pod) {
-            Ok(Some(pod_request)) => pod_request,
-            Ok(None) => return Ok(AdmissionVerdict::allow()),
-            Err(refusal) => return Ok(deny(&refusal)),
-        };
-        let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
-        let facts = self.gather_facts(request, &object.metadata, &pod_request, basis).await?;
-        match inject(&pod, &pod_request, &facts, &self.settings) {
-            Ok(injection) => {
-                audit::versions_mounted(request, &name, pod_request.service_account(), &injection.mounted);
-                Ok(AdmissionVerdict::patch(injection.patch.0).with_warnings(injection.warnings))
-            }
-            Err(refusal) => Ok(deny(&refusal)),
-        }
     }
 
     /// Makes all look-ups concurrently, and returns their results.
@@ -107,13 +77,36 @@ impl<L: PodLookups> InjectPods<L> {
     }
 }
 
+#[async_trait]
 impl<L: PodLookups> Webhook for InjectPods<L> {
     fn path(&self) -> &'static str {
-        InjectPods::PATH
+        "/mutate/pods"
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(self.verdict(request))
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        request.check_kind::<Pod>()?;
+        if request.operation != Operation::Create || request.sub_resource.is_some() {
+            return Ok(AdmissionVerdict::allow());
+        }
+        let object = request.required_object()?;
+        let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
+        let name = pod_name(&object.metadata, &request.name);
+        let deny =
+            |refusal: &InjectionRefusal| AdmissionVerdict::Deny(Denial::invalid(format!("Pod {name}: {refusal}")));
+        let pod_request = match read(&pod) {
+            Ok(Some(pod_request)) => pod_request,
+            Ok(None) => return Ok(AdmissionVerdict::allow()),
+            Err(refusal) => return Ok(deny(&refusal)),
+        };
+        let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
+        let facts = self.gather_facts(request, &object.metadata, &pod_request, basis).await?;
+        match inject(&pod, &pod_request, &facts, &self.settings) {
+            Ok(injection) => {
+                audit::versions_mounted(request, &name, pod_request.service_account(), &injection.mounted);
+                Ok(AdmissionVerdict::patch(injection.patch.0).with_warnings(injection.warnings))
+            }
+            Err(refusal) => Ok(deny(&refusal)),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! the API server stores even such policies, so that a hold can be lifted then. The status of such a policy shows its
 //! faults.
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use kube::core::admission::Operation;
 use nudge_api::RolloutPolicy;
 use nudge_core::governance::policy_faults;
@@ -16,8 +16,13 @@ use crate::verdict::AdmissionVerdict;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValidatePolicies;
 
-impl ValidatePolicies {
-    fn verdict(request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+#[async_trait]
+impl Webhook for ValidatePolicies {
+    fn path(&self) -> &'static str {
+        "/validate/policies"
+    }
+
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<RolloutPolicy>()?;
         let old = match request.operation {
             Operation::Create => None,
@@ -31,18 +36,9 @@ impl ValidatePolicies {
     }
 }
 
-impl Webhook for ValidatePolicies {
-    fn path(&self) -> &'static str {
-        "/validate/policies"
-    }
-
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move { Self::verdict(request) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use serde_json::{Value, json};
 
     use super::*;
@@ -60,7 +56,7 @@ mod tests {
     fn refused(operation: &str, old: Option<&Value>, new: &Value) -> Option<String> {
         let mut request = fixtures::request("RolloutPolicy", operation, old, Some(new));
         request.namespace = None;
-        match ValidatePolicies::verdict(&request).unwrap() {
+        match ValidatePolicies.review(&request).now_or_never().unwrap().unwrap() {
             AdmissionVerdict::Deny(denial) => Some(denial.message),
             AdmissionVerdict::Allow { .. } => None,
         }
@@ -89,6 +85,7 @@ mod tests {
     #[test]
     fn what_is_no_policy_gets_no_verdict() {
         let good = policy(&[], &Value::Null);
-        assert!(ValidatePolicies::verdict(&fixtures::request("ConfigSource", "CREATE", None, Some(&good))).is_err());
+        let request = fixtures::request("ConfigSource", "CREATE", None, Some(&good));
+        assert!(ValidatePolicies.review(&request).now_or_never().unwrap().is_err());
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::admission::Operation;
@@ -36,16 +36,16 @@ const TIMING_FIELDS: [&str; 7] = [
 /// The webhook that notes who sets the spec of a source.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateSources {
-    key: Arc<NoteKey>,
+    pub(crate) key: Arc<NoteKey>,
 }
 
-impl MutateSources {
-    /// Creates a webhook that signs with `key`.
-    pub(crate) fn new(key: Arc<NoteKey>) -> Self {
-        Self { key }
+#[async_trait]
+impl Webhook for MutateSources {
+    fn path(&self) -> &'static str {
+        "/mutate/sources"
     }
 
-    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<ConfigSource>()?;
         let old = match request.operation {
             Operation::Create => None,
@@ -67,16 +67,6 @@ impl MutateSources {
             sign_setter(&self.key, source, user, Timestamp::now())
         };
         Ok(AdmissionVerdict::patch(set_annotations(new.metadata.annotations.as_ref(), [(SET_BY, note)])))
-    }
-}
-
-impl Webhook for MutateSources {
-    fn path(&self) -> &'static str {
-        "/mutate/sources"
-    }
-
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move { self.verdict(request) })
     }
 }
 
@@ -132,7 +122,7 @@ mod tests {
     }
 
     async fn stored_by(user: &str, old: Option<&Value>, new: &Value) -> Value {
-        let webhook = MutateSources::new(Arc::new(key()));
+        let webhook = MutateSources { key: Arc::new(key()) };
         let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
         let mut request = request("ConfigSource", operation, old, Some(new));
         request.user_info.username = Some(user.to_owned());

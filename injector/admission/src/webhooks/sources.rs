@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, join, try_join_all};
+use async_trait::async_trait;
+use futures::future::{join, try_join_all};
 use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
@@ -23,16 +24,44 @@ use crate::verdict::{AdmissionVerdict, Denial};
 /// The webhook that checks requests about sources.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidateSources<L> {
-    lookups: Arc<L>,
+    pub(crate) lookups: Arc<L>,
 }
 
-impl<L: Lookups> ValidateSources<L> {
-    /// Creates a webhook that uses `lookups`.
-    pub(crate) fn new(lookups: Arc<L>) -> Self {
-        Self { lookups }
+/// Returns the rights that the role uses for the source. A user who wants that done needs them, too.
+fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
+    let kind = from.part_kind();
+    let mut rights: Vec<Right<'a>> = reading_rights(from).collect();
+    rights.extend([Right::Create(kind), Right::Update(PartKind::ConfigMap, config)]);
+    rights.extend(publishes_secret.then_some(Right::Update(PartKind::Secret, config)));
+    // Older versions are deleted because of the source's history limit.
+    rights.extend([Right::CreateConfigs, Right::PatchConfig(config), Right::Delete(kind)]);
+    rights
+}
+
+/// Returns the rights to the objects that the source reads in the cluster for its user.
+fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
+    let object = match from {
+        SourcePlace::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
+        SourcePlace::Git(_) | SourcePlace::Oci(_) => None,
+    };
+    object.into_iter().chain(from.credentials().map(|secret| Right::Get(PartKind::Secret, secret)))
+}
+
+fn describe_origin(from: SourcePlace<'_>) -> String {
+    match from {
+        SourcePlace::Git(git) => git.url.clone(),
+        SourcePlace::Oci(oci) => oci.url.clone(),
+        SourcePlace::Vault(vault) => format!("a secret of {}", vault.address),
+    }
+}
+
+#[async_trait]
+impl<L: Lookups> Webhook for ValidateSources<L> {
+    fn path(&self) -> &'static str {
+        "/validate/sources"
     }
 
-    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         request.check_kind::<ConfigSource>()?;
         let action = match request.operation {
             Operation::Create => "create it",
@@ -74,44 +103,6 @@ impl<L: Lookups> ValidateSources<L> {
         let origin = describe_origin(place);
         let because = format!("the source makes versions of {origin} and decides what Nudge publishes as {config}");
         Ok(AdmissionVerdict::Deny(NeededRight::new(right, action, because).denial(&title, request.user(), namespace)))
-    }
-}
-
-/// Returns the rights that the role uses for the source. A user who wants that done needs them, too.
-fn lent_rights<'a>(from: SourcePlace<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
-    let kind = from.part_kind();
-    let mut rights: Vec<Right<'a>> = reading_rights(from).collect();
-    rights.extend([Right::Create(kind), Right::Update(PartKind::ConfigMap, config)]);
-    rights.extend(publishes_secret.then_some(Right::Update(PartKind::Secret, config)));
-    // Older versions are deleted because of the source's history limit.
-    rights.extend([Right::CreateConfigs, Right::PatchConfig(config), Right::Delete(kind)]);
-    rights
-}
-
-/// Returns the rights to the objects that the source reads in the cluster for its user.
-fn reading_rights(from: SourcePlace<'_>) -> impl Iterator<Item = Right<'_>> {
-    let object = match from {
-        SourcePlace::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
-        SourcePlace::Git(_) | SourcePlace::Oci(_) => None,
-    };
-    object.into_iter().chain(from.credentials().map(|secret| Right::Get(PartKind::Secret, secret)))
-}
-
-fn describe_origin(from: SourcePlace<'_>) -> String {
-    match from {
-        SourcePlace::Git(git) => git.url.clone(),
-        SourcePlace::Oci(oci) => oci.url.clone(),
-        SourcePlace::Vault(vault) => format!("a secret of {}", vault.address),
-    }
-}
-
-impl<L: Lookups> Webhook for ValidateSources<L> {
-    fn path(&self) -> &'static str {
-        "/validate/sources"
-    }
-
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(self.verdict(request))
     }
 }
 
@@ -169,7 +160,7 @@ mod tests {
 
     async fn reviewed(lookups: FakeLookups, request: &ReviewRequest) -> (Option<String>, Vec<String>) {
         let lookups = Arc::new(lookups);
-        let verdict = ValidateSources::new(Arc::clone(&lookups)).review(request).await.unwrap();
+        let verdict = ValidateSources { lookups: Arc::clone(&lookups) }.review(request).await.unwrap();
         let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
         let denied = if let AdmissionVerdict::Deny(denial) = verdict { Some(denial.message) } else { None };
         (denied, asked)
@@ -258,10 +249,11 @@ mod tests {
     #[tokio::test]
     async fn a_source_that_nobody_looks_at_says_so_with_the_command() {
         let made = request("ConfigSource", "CREATE", None, Some(&vault_source()));
-        let warned = async |lookups: FakeLookups| match ValidateSources::new(Arc::new(lookups)).review(&made).await {
-            Ok(AdmissionVerdict::Allow { warnings, patch: None }) => warnings,
-            other => panic!("{other:?}"),
-        };
+        let warned =
+            async |lookups: FakeLookups| match (ValidateSources { lookups: Arc::new(lookups) }).review(&made).await {
+                Ok(AdmissionVerdict::Allow { warnings, patch: None }) => warnings,
+                other => panic!("{other:?}"),
+            };
         assert_eq!(warned(all()).await, Vec::<String>::new());
         let warnings = warned(FakeLookups { unattended: vec![AttendedKind::Sources], ..all() }).await;
         assert_eq!(
@@ -279,7 +271,7 @@ mod tests {
         let lookups =
             FakeLookups { slow: Duration::from_millis(1500), unattended: vec![AttendedKind::Sources], ..all() };
         let began = Instant::now();
-        let verdict = ValidateSources::new(Arc::new(lookups)).review(&made).await.unwrap();
+        let verdict = ValidateSources { lookups: Arc::new(lookups) }.review(&made).await.unwrap();
         assert!(matches!(&verdict, AdmissionVerdict::Allow { warnings, .. } if warnings.len() == 1), "{verdict:?}");
         assert!(began.elapsed() < Duration::from_secs(2), "the webhook has 3 s: {:?}", began.elapsed());
     }

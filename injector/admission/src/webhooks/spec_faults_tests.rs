@@ -39,8 +39,8 @@ fn lookups() -> Arc<FakeLookups> {
 
 async fn reviewed(kind: &str, operation: &str, old: Option<&Value>, new: &Value) -> Result<(), Denial> {
     let request = request(kind, operation, old, Some(new));
-    let (configs, sources) = (ValidateConfigs::new(lookups()), ValidateSources::new(lookups()));
-    let approvals = ValidateApprovals::new(lookups());
+    let (configs, sources) = (ValidateConfigs::new(lookups()), ValidateSources { lookups: lookups() });
+    let approvals = ValidateApprovals { lookups: lookups() };
     let reviewed: BoxFuture<'_, _> = match kind {
         "VersionedConfig" => configs.review(&request),
         "ConfigSource" => sources.review(&request),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
@@ -29,8 +29,15 @@ impl<L: Lookups> ValidateTexts<L> {
     pub fn new(lookups: &Arc<L>, controllers: String) -> Self {
         Self { lookups: Arc::clone(lookups), controllers }
     }
+}
 
-    fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+#[async_trait]
+impl<L: Lookups> Webhook for ValidateTexts<L> {
+    fn path(&self) -> &'static str {
+        "/validate/texts"
+    }
+
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         if request.operation != Operation::Update || request.user_info.username.as_ref() == Some(&self.controllers) {
             return Ok(AdmissionVerdict::allow());
         }
@@ -48,16 +55,6 @@ impl<L: Lookups> ValidateTexts<L> {
         let edit = TextEdit { kind: new.kind, digest: digest.as_deref() };
         let refusal = edit_refusal(&config, &policies, &edit, Timestamp::now());
         Ok(refusal.map_or_else(AdmissionVerdict::allow, |why| AdmissionVerdict::Deny(Denial::forbidden(why.message))))
-    }
-}
-
-impl<L: Lookups> Webhook for ValidateTexts<L> {
-    fn path(&self) -> &'static str {
-        "/validate/texts"
-    }
-
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(async move { self.verdict(request) })
     }
 }
 

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, join};
+use async_trait::async_trait;
+use futures::future::join;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
@@ -28,28 +29,11 @@ use crate::{audit, versions};
 /// creator and config.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateVersions<L> {
-    lookups: Arc<L>,
-    key: Arc<NoteKey>,
+    pub(crate) lookups: Arc<L>,
+    pub(crate) key: Arc<NoteKey>,
 }
 
 impl<L: Lookups> MutateVersions<L> {
-    /// Creates a webhook that marks with `key` the parts whose creators may update the ConfigMap.
-    pub(crate) fn new(lookups: Arc<L>, key: Arc<NoteKey>) -> Self {
-        Self { lookups, key }
-    }
-
-    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
-        match request.operation {
-            Operation::Create => self.create(request).await,
-            Operation::Update => {
-                let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
-                let immutable = versions::make_immutable(Some(&old), &new);
-                Ok(AdmissionVerdict::patch(immutable.into_iter().chain(versions::keep_notes(&old, &new)).collect()))
-            }
-            Operation::Delete | Operation::Connect => Ok(AdmissionVerdict::allow()),
-        }
-    }
-
     async fn create(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
         let object = VersionObject::new_of(request)?;
         let Some(config) = object.label(labels::CONFIG) else { return Ok(AdmissionVerdict::allow()) };
@@ -124,13 +108,22 @@ impl<L: Lookups> MutateVersions<L> {
     }
 }
 
+#[async_trait]
 impl<L: Lookups> Webhook for MutateVersions<L> {
     fn path(&self) -> &'static str {
         "/mutate/versions"
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(self.verdict(request))
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        match request.operation {
+            Operation::Create => self.create(request).await,
+            Operation::Update => {
+                let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
+                let immutable = versions::make_immutable(Some(&old), &new);
+                Ok(AdmissionVerdict::patch(immutable.into_iter().chain(versions::keep_notes(&old, &new)).collect()))
+            }
+            Operation::Delete | Operation::Connect => Ok(AdmissionVerdict::allow()),
+        }
     }
 }
 
@@ -145,18 +138,6 @@ impl<L: Lookups> ValidateVersions<L> {
     /// Creates a webhook that uses `lookups`.
     pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups, judge: Judge::default() }
-    }
-
-    async fn verdict(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
-        match request.operation {
-            Operation::Create => self.create(request).await,
-            Operation::Update => {
-                let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
-                Ok(versions::check_update(&old, &new).into())
-            }
-            Operation::Delete => self.delete(request).await,
-            Operation::Connect => Ok(AdmissionVerdict::allow()),
-        }
     }
 
     /// Decides from the request alone, and then by the rules of the config.
@@ -204,13 +185,22 @@ impl<L: Lookups> ValidateVersions<L> {
     }
 }
 
+#[async_trait]
 impl<L: Lookups> Webhook for ValidateVersions<L> {
     fn path(&self) -> &'static str {
         "/validate/versions"
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>> {
-        Box::pin(self.verdict(request))
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        match request.operation {
+            Operation::Create => self.create(request).await,
+            Operation::Update => {
+                let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
+                Ok(versions::check_update(&old, &new).into())
+            }
+            Operation::Delete => self.delete(request).await,
+            Operation::Connect => Ok(AdmissionVerdict::allow()),
+        }
     }
 }
 
@@ -294,7 +284,7 @@ mod tests {
 
     fn marker(lookups: FakeLookups) -> (MutateVersions<FakeLookups>, Arc<FakeLookups>) {
         let (lookups, key) = (Arc::new(lookups), Arc::new(NoteKey::new(b"key")));
-        (MutateVersions::new(Arc::clone(&lookups), key), lookups)
+        (MutateVersions { lookups: Arc::clone(&lookups), key }, lookups)
     }
 
     /// The object as the webhook leaves it, and its warnings.

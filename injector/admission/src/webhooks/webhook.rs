@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 
 use crate::lookups::LookupError;
 use crate::review::{ReviewError, ReviewRequest};
@@ -25,6 +25,7 @@ pub enum WebhookError {
 
 /// A webhook: it decides about the reviews of one path. It has no effect beyond its answer, so a dry run is like any
 /// other request.
+#[async_trait]
 pub trait Webhook: Send + Sync + 'static {
     /// Returns the path, such as `/validate/versions`; also its name in metrics and logs.
     fn path(&self) -> &'static str;
@@ -35,7 +36,7 @@ pub trait Webhook: Send + Sync + 'static {
     }
 
     /// Decides about a request.
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> BoxFuture<'a, Result<AdmissionVerdict, WebhookError>>;
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError>;
 }
 
 /// The webhooks of a server.

@@ -24,44 +24,45 @@ use tokio_rustls::client::TlsStream;
 
 use crate::guarded_cluster::{SOON, tls};
 
-type Reviewed<'a> = Pin<Box<dyn Future<Output = Result<AdmissionVerdict, WebhookError>> + Send + 'a>>;
-
 /// Fails at every review.
 pub(crate) struct Broken(pub(crate) &'static str);
 
+#[async_trait::async_trait]
 impl Webhook for Broken {
     fn path(&self) -> &'static str {
         self.0
     }
 
-    fn review<'a>(&'a self, _: &'a ReviewRequest) -> Reviewed<'a> {
-        Box::pin(async { Err(WebhookError::Internal("an internal fault".into())) })
+    async fn review(&self, _: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        Err(WebhookError::Internal("an internal fault".into()))
     }
 }
 
 /// Allows everything at once.
 pub(crate) struct Quick;
 
+#[async_trait::async_trait]
 impl Webhook for Quick {
     fn path(&self) -> &'static str {
         "/quick"
     }
 
-    fn review<'a>(&'a self, _: &'a ReviewRequest) -> Reviewed<'a> {
-        Box::pin(async { Ok(AdmissionVerdict::allow()) })
+    async fn review(&self, _: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        Ok(AdmissionVerdict::allow())
     }
 }
 
 /// Never answers.
 pub(crate) struct Stuck;
 
+#[async_trait::async_trait]
 impl Webhook for Stuck {
     fn path(&self) -> &'static str {
         "/stuck"
     }
 
-    fn review<'a>(&'a self, _: &'a ReviewRequest) -> Reviewed<'a> {
-        Box::pin(std::future::pending())
+    async fn review(&self, _: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        std::future::pending().await
     }
 }
 
@@ -81,6 +82,7 @@ pub(crate) async fn start(
 /// Deletions that it does not decide about are refused.
 struct Guards(&'static str, Arc<dyn Webhook>);
 
+#[async_trait::async_trait]
 impl Webhook for Guards {
     fn path(&self) -> &'static str {
         self.0
@@ -90,8 +92,8 @@ impl Webhook for Guards {
         UndecidedDeletions::Deny
     }
 
-    fn review<'a>(&'a self, request: &'a ReviewRequest) -> Reviewed<'a> {
-        self.1.review(request)
+    async fn review(&self, request: &ReviewRequest) -> Result<AdmissionVerdict, WebhookError> {
+        self.1.review(request).await
     }
 }
 
