@@ -1,7 +1,8 @@
 //! Metrics of configs, counted when `/metrics` is read. Every replica has the same values. No label holds a name that
 //! users choose.
 
-use nudge_api::{ConditionType, ConfigState, Reason, find_condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use nudge_api::{ConditionType, ConfigState, Reason, VersionedConfigStatus, find_condition};
 use nudge_cluster::index::Index;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -60,39 +61,37 @@ impl ConfigMetrics {
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut states, mut troubles, mut withheld, mut pods) =
-            ([0; STATES.len()], [0; TROUBLES.len()], [0; WITHHELD.len()], [0_i64; 5]);
-        for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
-            for (state, count) in STATES.iter().zip(&mut states) {
-                *count += i64::from(*state == status.state());
-            }
-            for ((kind, bad), count) in TROUBLES.iter().zip(&mut troubles) {
-                *count += i64::from(
-                    find_condition(&status.conditions, *kind).is_some_and(|condition| condition.status == *bad),
-                );
-            }
-            let ready = find_condition(&status.conditions, ConditionType::Ready);
-            for (reason, count) in WITHHELD.iter().zip(&mut withheld) {
-                *count += i64::from(ready.is_some_and(|ready| ready.reason == reason.as_str()));
-            }
-            let counts = &status.pods;
-            let left = status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
-            let counts = [counts.total, counts.on_target, counts.ready, counts.failed, left];
-            pods.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(count));
+        let configs: Vec<_> = index.configs().iter().filter_map(|key| index.config(key)).collect();
+        let statuses: Vec<_> = configs.iter().filter_map(|config| config.status.as_ref()).collect();
+        for state in STATES {
+            let configs = statuses.iter().filter(|status| status.state() == state).count();
+            set(&self.states, ("state", state.as_str()), configs);
         }
-        for (state, count) in STATES.iter().zip(states) {
-            self.states.get_or_create(&[("state", state.as_str())]).set(count);
+        for (kind, bad) in TROUBLES {
+            let is_bad = |condition: &Condition| condition.status == bad;
+            let has_trouble =
+                |status: &&&VersionedConfigStatus| find_condition(&status.conditions, kind).is_some_and(is_bad);
+            set(&self.troubles, ("condition", kind.as_str()), statuses.iter().filter(has_trouble).count());
         }
-        for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
-            self.troubles.get_or_create(&[("condition", kind.as_str())]).set(count);
+        let ready = statuses.iter().filter_map(|status| find_condition(&status.conditions, ConditionType::Ready));
+        for reason in WITHHELD {
+            let configs = ready.clone().filter(|ready| ready.reason == reason.as_str()).count();
+            set(&self.withheld, ("reason", reason.as_str()), configs);
         }
-        for (reason, count) in WITHHELD.iter().zip(withheld) {
-            self.withheld.get_or_create(&[("reason", reason.as_str())]).set(count);
-        }
-        for (state, count) in ["total", "on_target", "ready", "failed", "not_waited_for"].into_iter().zip(pods) {
-            self.pods.get_or_create(&[("state", state)]).set(count);
-        }
+        let sum = |pods: fn(&VersionedConfigStatus) -> u32| statuses.iter().map(|status| pods(status) as usize).sum();
+        set(&self.pods, ("state", "total"), sum(|status| status.pods.total));
+        set(&self.pods, ("state", "on_target"), sum(|status| status.pods.on_target));
+        set(&self.pods, ("state", "ready"), sum(|status| status.pods.ready));
+        set(&self.pods, ("state", "failed"), sum(|status| status.pods.failed));
+        let left = |status: &VersionedConfigStatus| {
+            status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for)
+        };
+        set(&self.pods, ("state", "not_waited_for"), sum(left));
     }
+}
+
+fn set(family: &Family<Label, Gauge>, label: (&'static str, &'static str), count: usize) {
+    family.get_or_create(&[label]).set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use nudge_core::namespaces::NamespaceRule;
 use nudge_core::outbound::AddressRange;
 use nudge_protocol::error_chain::chain;
 
-use super::roles::Roles;
+use super::roles::{Role, Roles};
 use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys, list_items};
 
 /// The maximum time that tasks take to end after agents were handed over: first for the last writes of the hub, then
@@ -99,8 +99,8 @@ impl TryFrom<ServeSettings> for Options {
         let allowed_nodes = parse_ranges(&settings.outbound_allow, &mut faults);
         let agent_defaults = agent_defaults(&settings.injection, &mut faults);
         let roles = Roles::new(&settings.roles);
-        let certificates = certificates(&settings, roles, &mut faults);
-        let content_key = content_key(&settings, roles, &mut faults);
+        let certificates = certificates(&settings, &roles, &mut faults);
+        let content_key = content_key(&settings, &roles, &mut faults);
         if !faults.is_empty() {
             return Err(OptionsError(faults));
         }
@@ -125,7 +125,6 @@ impl TryFrom<ServeSettings> for Options {
             duration: Duration::from_secs(settings.lease_seconds.into()),
         };
         Ok(Self {
-            roles,
             listen_admission: settings.listen_admission,
             admission_client_ca: settings.admission_client_ca_file,
             listen_hub: settings.listen_hub,
@@ -138,9 +137,10 @@ impl TryFrom<ServeSettings> for Options {
                 enabled: enabled.clone(),
                 reads: settings.reads,
                 kinds: roles.watches(),
-                policies: roles.control,
+                policies: roles.has(Role::Control),
                 ..WatchSettings::default()
             },
+            roles,
             enabled,
             stale,
             max_unused_time: Duration::from_secs(settings.baseline_seconds.into()),
@@ -169,11 +169,11 @@ impl TryFrom<ServeSettings> for Options {
 }
 
 /// Returns the source of the keys; `None` after a fault, or if the roles need none.
-fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<KeySource> {
+fn content_key(settings: &ServeSettings, roles: &Roles, faults: &mut Vec<String>) -> Option<KeySource> {
     match &settings.content_key_dir {
         _ if !roles.needs_content_key() => None,
         Some(folder) => Some(KeySource::Folder(folder.clone())),
-        None if roles.certs => Some(KeySource::Secret(settings.content_key_secret.clone())),
+        None if roles.has(Role::Certs) => Some(KeySource::Secret(settings.content_key_secret.clone())),
         None => {
             faults.push("--content-key-dir: a process without the role certs needs it".to_owned());
             None
@@ -182,14 +182,14 @@ fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>)
 }
 
 /// Returns the source of the certificates; `None` after a fault, or if the roles need none.
-fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
-    if !roles.serve() && !roles.certs {
+fn certificates(settings: &ServeSettings, roles: &Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
+    if !roles.serve() && !roles.has(Role::Certs) {
         return None;
     }
     if let Some(folder) = &settings.certificate_dir {
         return Some(CertificateSource::Folder(folder.clone()));
     }
-    if !roles.certs {
+    if !roles.has(Role::Certs) {
         faults.push("--certificate-dir: a process without the role certs needs it".to_owned());
         return None;
     }

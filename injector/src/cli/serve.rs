@@ -15,6 +15,7 @@ use super::control_plane::{ControlPlane, NamedRuntime, address, listen};
 use super::health::Health;
 use super::options::Options;
 use super::probes::{ProbeInputs, ServingState, probes};
+use super::roles::Role;
 use super::serve_error::ServeError;
 use super::settings::ServeSettings;
 use super::{
@@ -51,9 +52,9 @@ async fn run(options: Options) -> Result<(), ServeError> {
 /// Starts the roles of this process, each as soon as its prerequisites are there.
 async fn start(options: Options) -> Result<Tasks, ServeError> {
     let (config, client) = cluster::find().await?;
-    let roles = options.roles;
+    let roles = options.roles.clone();
     // A process that serves nobody and has no metrics does not listen at all.
-    let health_listener = if roles.serve() || roles.sources {
+    let health_listener = if roles.serve() || roles.has(Role::Sources) {
         Some(listen(options.listen_health, "health and metrics").await?)
     } else {
         None
@@ -69,13 +70,13 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     let mut tasks = Tasks::default();
     // The certificates come first, so that they are renewed even if the content key can't be used.
     let certificates = certificates::start(&client, &options, &mut tasks).await?;
-    if let Some(certificates) = certificates.as_ref().filter(|_| roles.certs) {
+    if let Some(certificates) = certificates.as_ref().filter(|_| roles.has(Role::Certs)) {
         certificates::publish(&client, certificates, &mut tasks);
     }
     // A process that serves must be Ready before the first contact, because the Services lead only to Ready pods.
-    let contact =
-        (roles.certs && !roles.serve()).then(|| first_contact::start(&config, &options.namespace, &mut tasks));
-    if roles.analysis {
+    let contact = (roles.has(Role::Certs) && !roles.serve())
+        .then(|| first_contact::start(&config, &options.namespace, &mut tasks));
+    if roles.has(Role::Analysis) {
         analysis::start(&config, &options, &mut tasks)?;
     }
     let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(ShutdownStage::HandOver));
@@ -87,7 +88,7 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         let mut plane = ControlPlane { options, config, client, index, content_key, registry, runtimes, tasks };
         let watches = watch_cluster(plane.client.clone(), Arc::clone(&plane.index), plane.options.watch.clone());
         plane.tasks.spawn("watches", watches);
-        if roles.sources {
+        if roles.has(Role::Sources) {
             sources::start(&mut plane)?;
         }
         match certificates.filter(|_| roles.serve()) {
@@ -95,7 +96,7 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
             None => (probes(ProbeInputs { serving: None, contact, stopping }, plane.registry), plane.tasks),
         }
     } else {
-        if roles.certs {
+        if roles.has(Role::Certs) {
             tasks.spawn("content key", content_key::ensure_exists(client, options));
         }
         (probes(ProbeInputs { serving: None, contact, stopping }, Registry::default()), tasks)
@@ -117,8 +118,8 @@ async fn serve_others(
     certificates: Certificates,
     stopping: Stopping,
 ) -> Result<(Health, Tasks), ServeError> {
-    let roles = plane.options.roles;
-    let features = if roles.control {
+    let roles = plane.options.roles.clone();
+    let features = if roles.has(Role::Control) {
         let note = content_key::load_note_key(&plane.client, &plane.options).await?;
         let keys = Keys { content: ContentKey::clone(&plane.content_key), note };
         let features = webhooks::start(&mut plane, &certificates, Arc::new(keys.note.clone())).await?;
@@ -127,7 +128,7 @@ async fn serve_others(
     } else {
         None
     };
-    if roles.hub {
+    if roles.has(Role::Hub) {
         hub::start(&mut plane, &certificates)?;
     }
     let ControlPlane { options, index, registry, runtimes, tasks, .. } = plane;

@@ -6,11 +6,12 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use nudge_api::VersionedConfig;
 use nudge_core::derived_keys::{KEY_BYTES, Keys};
 use nudge_core::versions::Seals;
+use nudge_protocol::names::{is_dns_label, is_object_name};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::document::{API, CONTENT_KEY, DocumentKind, ENCRYPTED, FORMAT, HEADER, Header, METADATA, Place};
-use super::part::{is_name, is_published, parts, seals};
+use super::part::{is_published, parts, seals};
 use super::stream;
 use crate::failure::Failure;
 
@@ -81,8 +82,8 @@ impl Export {
         let text = |field: &str| document["metadata"][field].as_str().unwrap_or_default();
         let place = Place::new(kind, text("namespace"), text("name"));
         // Namespace and name become parts of URLs.
-        let is_valid_name = is_name(&place.name, 253)
-            && if kind == DocumentKind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
+        let is_valid_name = is_object_name(&place.name)
+            && if kind == DocumentKind::Policy { place.namespace.is_empty() } else { is_dns_label(&place.namespace) };
         if !is_valid_name {
             return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
         }

@@ -10,6 +10,7 @@ use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, part_digest};
 use nudge_protocol::labels;
+use nudge_protocol::names::is_object_name;
 use serde_json::Value;
 
 use super::document::{DocumentKind, Place, label};
@@ -108,7 +109,7 @@ pub(crate) fn seals(
     if identity.map(Identity::parse) == Some(None) {
         return Err("status.internal.identity is not 32 hex digits".to_owned());
     }
-    if let Some(sealed) = parts(place, config).find(|sealed| !is_name(&sealed.part.name, 253)) {
+    if let Some(sealed) = parts(place, config).find(|sealed| !is_object_name(&sealed.part.name)) {
         return Err(format!("its version {} has a part whose name is not allowed", sealed.version));
     }
     Ok(content_key.map(|content_key| Seals::new(content_key, &key, Identity::of(config))))
@@ -123,16 +124,4 @@ pub(crate) fn content(document: &Value) -> Option<Contents> {
     }
     let text = serde_json::from_value::<Option<BTreeMap<String, String>>>(document["data"].clone()).ok()?;
     Some(contents_of(text, bytes("binaryData")?))
-}
-
-/// Returns whether this can be the name of an object, and so a part of a URL.
-pub(crate) fn is_name(name: &str, max_bytes: usize) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    let is_end_byte = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bytes = name.as_bytes();
-    name.len() <= max_bytes
-        && is_end_byte(bytes.first())
-        && is_end_byte(bytes.last())
-        && bytes.iter().all(|&byte| inner(byte))
-        && !name.contains("..")
 }

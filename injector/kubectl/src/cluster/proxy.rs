@@ -3,9 +3,10 @@
 //!
 //! The library chooses by the address of the proxy instead of the server's.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use hyper::Uri;
+use nudge_core::outbound::AddressRange;
 
 /// The fault of a proxy with another scheme.
 const SCHEMES: &str = "is not a URL that begins with http://, https:// or socks5://";
@@ -93,8 +94,8 @@ fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     if entry == "*" {
         return true;
     }
-    if let Some(range) = range(entry) {
-        return address.is_some_and(|address| contains(range, address));
+    if let Ok(range) = entry.parse::<AddressRange>() {
+        return address.is_some_and(|address| range.contains(address));
     }
     let (name, entry_port) = split(entry);
     if name.is_empty() || entry_port.is_some_and(|entry_port| !entry_port.is_empty() && entry_port != port.to_string())
@@ -119,35 +120,6 @@ fn split(entry: &str) -> (&str, Option<&str>) {
     match entry.split_once(':') {
         Some((name, port)) if !port.contains(':') => (name, Some(port)),
         _ => (entry, None),
-    }
-}
-
-/// A range of addresses.
-#[derive(Clone, Copy)]
-struct Range {
-    network: IpAddr,
-    /// The number of bits that count.
-    bits: u8,
-}
-
-fn range(entry: &str) -> Option<Range> {
-    let (network, bits) = entry.split_once('/')?;
-    let (network, bits) = (network.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
-    (bits <= if network.is_ipv4() { 32 } else { 128 }).then_some(Range { network, bits })
-}
-
-fn contains(Range { network, bits }: Range, address: IpAddr) -> bool {
-    let bits = u32::from(bits);
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => {
-            let mask = u32::MAX.checked_shl(Ipv4Addr::BITS - bits).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) => {
-            let mask = u128::MAX.checked_shl(Ipv6Addr::BITS - bits).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        _ => false,
     }
 }
 
