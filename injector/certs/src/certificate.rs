@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use pem::{EncodeConfig, LineEnding, Pem};
 use rustls::RootCertStore;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::ring::default_provider;
@@ -153,15 +154,8 @@ fn name_text(name: &GeneralName<'_>) -> Option<String> {
 }
 
 fn to_pem(der: &CertificateDer<'_>) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    for line in text.as_bytes().chunks(64) {
-        pem.extend(line.iter().map(|&byte| char::from(byte)));
-        pem.push('\n');
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    pem::encode_config(&Pem::new("CERTIFICATE", der.as_ref()), config)
 }
 
 #[cfg(test)]

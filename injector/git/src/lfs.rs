@@ -62,10 +62,12 @@ struct Actions {
 
 /// The request that downloads an object, or that reaches the API after authentication over SSH.
 #[derive(Deserialize)]
-pub(crate) struct Action {
-    pub(crate) href: String,
+pub struct Action {
+    /// The URL.
+    pub href: String,
+    /// The headers that must be sent.
     #[serde(default)]
-    pub(crate) header: BTreeMap<String, String>,
+    pub header: BTreeMap<String, String>,
 }
 
 impl Server<'_> {
@@ -248,7 +250,7 @@ async fn configured_url(session: &Session<'_>, mirror: &Mirror<'_>, commit: &str
 }
 
 /// Parses an answer of the batch API into the downloads by the ids of their objects.
-pub(crate) fn parse_downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>, GitError> {
+pub fn parse_downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>, GitError> {
     let batch: Batch = serde_json::from_slice(answer)
         .map_err(|_| GitError::Lfs("something other than a list of objects".to_owned()))?;
     Ok(batch.objects.into_iter().filter_map(|object| Some((object.oid, object.actions?.download?))).collect())
@@ -256,7 +258,7 @@ pub(crate) fn parse_downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>,
 
 /// Parses the URL of an object into the server's address, and the path with the query. Object stores sign their URLs in
 /// the query.
-pub(crate) fn parse_href(href: &str) -> Option<(Address, String)> {
+pub fn parse_href(href: &str) -> Option<(Address, String)> {
     let (base, query) = href.split_at(href.find('?').unwrap_or(href.len()));
     let address = Address::parse(base).ok().filter(|address| address.tls)?;
     let path = if address.prefix.is_empty() { "/" } else { &address.prefix };
@@ -283,7 +285,7 @@ fn is_of_lfs(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the headers that a server gives for a request, without those that can't be sent.
-pub(crate) fn usable_headers(headers: &BTreeMap<String, String>) -> HeaderMap {
+pub fn usable_headers(headers: &BTreeMap<String, String>) -> HeaderMap {
     let usable = headers.iter().take(32).filter_map(|(name, value)| {
         let name = HeaderName::try_from(name.as_str()).ok()?;
         let name = (!RESERVED_HEADERS.contains(&name.as_str())).then_some(name)?;

@@ -296,7 +296,8 @@ pub fn parse_contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<V
     Ok(contents)
 }
 
-pub(crate) fn check_file(entry: &TreeEntry) -> Result<(), GitError> {
+/// Checks that the entry is a file.
+pub fn check_file(entry: &TreeEntry) -> Result<(), GitError> {
     match entry.kind {
         TreeEntryKind::File => Ok(()),
         TreeEntryKind::Symlink => Err(GitError::Symlink(entry.path.clone())),

@@ -182,7 +182,7 @@ fn environment(path: &str, private: &Path, protocol: &str, settings: Environment
 }
 
 /// Returns the arguments of ssh without the host and the command.
-pub(crate) fn ssh_arguments(url: &GitUrl, address: SocketAddr) -> Vec<String> {
+pub fn ssh_arguments(url: &GitUrl, address: SocketAddr) -> Vec<String> {
     let server_options = [
         format!("User={}", url.user()),
         format!("HostName={}", address.ip()),

@@ -7,23 +7,31 @@ use crate::error::GitError;
 /// The maximum number of entries below a path.
 pub(crate) const MAX_ENTRIES: usize = 10_000;
 
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TreeEntryKind {
+pub enum TreeEntryKind {
+    /// A tree below the tree.
     Folder,
+    /// A file.
     File,
+    /// A symbolic link.
     Symlink,
+    /// A commit of another repository.
     Submodule,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TreeEntry {
-    pub(crate) kind: TreeEntryKind,
-    pub(crate) id: String,
-    pub(crate) path: String,
+pub struct TreeEntry {
+    /// The kind of the entry.
+    pub kind: TreeEntryKind,
+    /// The id of the object.
+    pub id: String,
+    /// The path within the tree.
+    pub path: String,
 }
 
-/// Parses all entries.
-pub(crate) fn parse_entries(printed: &[u8]) -> Result<Vec<TreeEntry>, GitError> {
+/// Parses the output of `git ls-tree -z`.
+pub fn parse_entries(printed: &[u8]) -> Result<Vec<TreeEntry>, GitError> {
     let mut entries = Vec::new();
     for line in printed.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
         if entries.len() == MAX_ENTRIES {
