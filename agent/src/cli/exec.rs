@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nudge_protocol::error_chain::message;
+use nudge_protocol::expectation::Expectation;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env};
 use time::OffsetDateTime;
 use tracing::level_filters::LevelFilter;
@@ -71,7 +72,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL")]
     webhook: Option<WebhookUrl>,
 
-    /// Allow webhooks to this address outside of this machine; may be given several times
+    /// After its notification, COMMAND must show that it took the version: workers, URL newer METRIC, URL newer METRIC ok
+    /// METRIC, URL is KEY or URL#/pointer is KEY, with 'within 60s' after it if 30s do not suffice
+    #[arg(long, value_name = "SIGN")]
+    verify: Option<Expectation>,
+
+    /// Allow webhooks and pages of --verify to this address outside of this machine; may be given several times
     #[arg(long, value_name = "HOST:PORT")]
     webhook_allow: Vec<SocketAddr>,
 
@@ -106,6 +112,12 @@ async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
             "--notify in-place is for pods, where the kubelet restarts containers; choose another way".to_owned();
         return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
     }
+    let is_notified = args.notify.signal().is_some() || (args.notify == Notify::Webhook && args.webhook.is_some());
+    if args.verify.is_some() && !is_notified {
+        let reason =
+            "--verify is for a command that is notified; add --notify SIGHUP, or --notify webhook --webhook URL";
+        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason.to_owned()] });
+    }
     let now = OffsetDateTime::now_utc();
     let mut signals = Signals::watch(args.notify.signal())?;
     let identity = match &args.state_dir {
@@ -119,7 +131,7 @@ async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
         notify: args.notify,
         ack: args.ack,
         keys: Vec::new(),
-        verify: None,
+        verify: args.verify,
     };
     let settings = Settings {
         source: "dir",

@@ -33,6 +33,9 @@ pub enum DeliverError {
     /// The target did not answer in time.
     #[error("the target did not answer within {} seconds", ATTEMPT_TIMEOUT.as_secs())]
     TimedOut,
+    /// The body did not end in time.
+    #[error("the answer did not end within {} seconds", BODY_TIMEOUT.as_secs())]
+    Slow,
     /// The target answered with another status than 2xx.
     #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
     Status(StatusCode),
@@ -73,7 +76,7 @@ pub(super) async fn exchange(
         let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(timed_out)??.into_parts();
         let body = if rule.max_bytes > 0 && (rule.is_read)(head.status) {
             let read = timeout(BODY_TIMEOUT, read_body(body, rule.max_bytes, take));
-            Some(read.await.unwrap_or(Err(DeliverError::TimedOut)))
+            Some(read.await.unwrap_or(Err(DeliverError::Slow)))
         } else {
             None
         };
@@ -122,4 +125,71 @@ pub(super) async fn get(
     let rule = BodyRule { is_read: |status| status.is_success(), max_bytes };
     let answer = exchange(target, request, rule, take).await?;
     answer.body.unwrap_or(Err(DeliverError::Status(answer.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::webhook_url::TargetPolicy;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+    const MAX_BYTES: usize = 64 * 1024;
+
+    /// Reads a page of a server that sends `text`, and then `part` again and again after `pause`; no end without a part.
+    /// Returns the number of bytes that were passed on as well.
+    async fn read(text: String, part: Vec<u8>, pause: Duration) -> (Result<(), DeliverError>, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap()).parse().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+            stream.write_all(text.as_bytes()).await.unwrap();
+            while !part.is_empty() && stream.write_all(&part).await.is_ok() {
+                tokio::time::sleep(pause).await;
+            }
+        });
+        let mut length = 0;
+        let target = TargetPolicy::default().check(url).unwrap();
+        let result = get(&target, MAX_BYTES, &mut |part| length += part.len()).await;
+        server.await.unwrap();
+        (result, length)
+    }
+
+    #[tokio::test]
+    async fn a_page_has_a_largest_size() {
+        let whole = "a".repeat(MAX_BYTES);
+        let (result, length) = read(format!("{HEAD}{whole}"), Vec::new(), Duration::ZERO).await;
+        assert!(result.is_ok() && length == MAX_BYTES, "{result:?}");
+        for part in [b"a".repeat(16 * 1024), b"a".to_vec()] {
+            let endless = read(format!("{HEAD}{}", &whole[1..]), part, Duration::ZERO).await;
+            assert!(
+                matches!(endless.0, Err(DeliverError::TooLong(MAX_BYTES))) && endless.1 <= MAX_BYTES,
+                "{endless:?}"
+            );
+        }
+        let long = read(HEAD.to_owned() + &whole + "a", Vec::new(), Duration::ZERO).await.0;
+        assert!(matches!(long, Err(DeliverError::TooLong(_))), "{long:?}");
+    }
+
+    #[tokio::test]
+    async fn a_page_that_comes_by_single_bytes_ends_in_time() {
+        let started = Instant::now();
+        let (result, _) = read(HEAD.to_owned(), b"a".to_vec(), Duration::from_millis(200)).await;
+        assert!(matches!(result, Err(DeliverError::Slow)), "{result:?}");
+        assert!(started.elapsed() < 2 * BODY_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_not_followed_and_a_cut_page_is_none() {
+        let redirect =
+            "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n".to_owned();
+        let result = read(redirect, Vec::new(), Duration::ZERO).await;
+        assert!(matches!(result, (Err(DeliverError::Status(StatusCode::FOUND)), 0)), "{result:?}");
+        let cut = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nname 1".to_owned();
+        let result = read(cut, Vec::new(), Duration::ZERO).await;
+        assert!(matches!(result, (Err(DeliverError::Http(_)), 6)), "{result:?}");
+    }
 }

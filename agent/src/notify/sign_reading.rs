@@ -21,37 +21,83 @@ pub(super) enum Reading {
     Workers(Vec<Process>),
 }
 
+/// What it means if the answer is the value of the key before the notification already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EarlyAnswer {
+    /// The version has another value than the one before, so the page does not show what the container has loaded.
+    Fault,
+    /// The version does not change the key.
+    SameValue,
+    /// The container may have read the version already.
+    MayHaveVersion,
+}
+
+/// What a container shows until its notification.
+#[derive(Clone, Debug)]
+pub(super) struct Baseline {
+    /// What it shows right before the notification.
+    pub(super) reading: SignReading,
+    /// What it means if that is the new value of a key.
+    pub(super) early_answer: EarlyAnswer,
+}
+
 /// What two readings say about a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     /// The container has taken the version.
     Taken,
+    /// The container can show nothing about the version, so its notification alone counts: the cause.
+    NothingToShow(String),
     /// The container says that it could not take the version: the message.
     Refused(String),
     /// The container has not shown that it took the version: the cause.
     NotYet(String),
 }
 
-/// Compares a reading from before the notification with one from after it.
-pub(super) fn compare(before: &SignReading, after: &SignReading) -> Finding {
-    match (before, after) {
+/// Compares what a container showed before its notification with what it shows after it. `last` is the reading before
+/// `after`, if that was after the notification as well.
+pub(super) fn compare(baseline: &Baseline, last: Option<&SignReading>, after: &SignReading) -> Finding {
+    match (&baseline.reading, after) {
         (_, Err(cause)) => Finding::NotYet(cause.clone()),
         (Err(cause), Ok(_)) => {
             Finding::NotYet(format!("there is nothing to compare with, since before the notification {cause}"))
         }
         (Ok(Reading::Metrics(before)), Ok(Reading::Metrics(after))) => compare_metrics(before, after),
-        (Ok(Reading::Answer { is_value: true, .. }), Ok(Reading::Answer { key, .. })) => Finding::NotYet(format!(
-            "the answer was the value of key {key} before the notification already; give the key another value in \
-             each version"
-        )),
-        (_, Ok(Reading::Answer { is_value: true, .. })) => Finding::Taken,
+        (Ok(Reading::Answer { is_value, .. }), Ok(Reading::Answer { key, is_value: true })) => {
+            if *is_value {
+                judge_early_answer(baseline.early_answer, key)
+            } else {
+                Finding::Taken
+            }
+        }
         (_, Ok(Reading::Answer { key, .. })) => {
             Finding::NotYet(format!("the answer is not the new value of key {key}"))
         }
-        (Ok(Reading::Workers(before)), Ok(Reading::Workers(after))) => compare_workers(before, after),
+        (Ok(Reading::Workers(before)), Ok(Reading::Workers(after))) => {
+            let last = if let Some(Ok(Reading::Workers(last))) = last { last.as_slice() } else { &[] };
+            compare_workers(before, last, after)
+        }
         // Both readings are of the same kind.
         _ => Finding::NotYet(String::new()),
     }
+}
+
+fn judge_early_answer(early_answer: EarlyAnswer, key: &Key) -> Finding {
+    let cause = match early_answer {
+        EarlyAnswer::Fault => {
+            return Finding::NotYet(format!(
+                "the answer was the value of key {key} before the notification already, so it shows nothing; name a \
+                 page that changes with the notification"
+            ));
+        }
+        EarlyAnswer::SameValue => format!("the version does not change key {key}"),
+        EarlyAnswer::MayHaveVersion => {
+            format!("the answer was the value of key {key} already when the agent began to look")
+        }
+    };
+    Finding::NothingToShow(format!(
+        "it was notified, which alone counts for this version, since its page can't show more: {cause}"
+    ))
 }
 
 /// A metric that says whether the container could take the version counts if it has changed, or belongs to the metric
@@ -81,9 +127,14 @@ fn compare_metrics(before: &MetricReading, after: &MetricReading) -> Finding {
     if has_grown { Finding::Taken } else { Finding::NotYet(format!("metric {metric} is as before the notification")) }
 }
 
-fn compare_workers(before: &[Process], after: &[Process]) -> Finding {
-    if !after.iter().any(|worker| !before.contains(worker)) {
+/// A new child counts if two readings on end have it: one that comes and goes is no worker.
+fn compare_workers(before: &[Process], last: &[Process], after: &[Process]) -> Finding {
+    let mut new = after.iter().filter(|worker| !before.contains(worker)).peekable();
+    if new.peek().is_none() {
         return Finding::NotYet("its main process has no new child".to_owned());
+    }
+    if !new.any(|worker| last.contains(worker)) {
+        return Finding::NotYet("its main process has no new child that stays".to_owned());
     }
     match before.iter().filter(|worker| after.contains(worker)).count() {
         0 => Finding::Taken,
@@ -122,6 +173,7 @@ impl Findings {
         let was_refused = std::mem::replace(&mut self.was_refused, matches!(finding, Finding::Refused(_)));
         let (outcome, message) = match finding {
             Finding::Taken => (Outcome::Delivered, String::new()),
+            Finding::NothingToShow(message) => (Outcome::Delivered, message),
             Finding::Refused(message) if was_refused => (Outcome::Failed, message),
             Finding::NotYet(cause) if is_overdue && self.reported.is_none() => {
                 let message =
@@ -160,10 +212,20 @@ mod tests {
         Ok(Reading::Workers(processes.iter().map(|&(pid, started)| Process { pid, started }).collect()))
     }
 
-    /// The first letter of what is found, and its message.
+    /// The first letter of what is found, and its message. The reading after the notification is made twice.
     fn found(before: &SignReading, after: &SignReading) -> (char, String) {
-        match compare(before, after) {
+        found_by(EarlyAnswer::Fault, before, after, after)
+    }
+
+    fn found_by(
+        early_answer: EarlyAnswer,
+        before: &SignReading,
+        last: &SignReading,
+        after: &SignReading,
+    ) -> (char, String) {
+        match compare(&Baseline { reading: before.clone(), early_answer }, Some(last), after) {
             Finding::Taken => ('t', String::new()),
+            Finding::NothingToShow(message) => ('s', message),
             Finding::Refused(message) => ('r', message),
             Finding::NotYet(cause) => ('n', cause),
         }
@@ -200,7 +262,24 @@ mod tests {
     fn an_answer_that_was_there_before_shows_nothing() {
         assert_eq!(found(&answer(false), &answer(true)).0, 't');
         assert_eq!(found(&answer(false), &answer(false)), ('n', "the answer is not the new value of key mark".into()));
-        assert!(found(&answer(true), &answer(true)).1.contains("value of key mark before the notification already"));
+        let (letter, message) = found(&answer(true), &answer(true));
+        assert!(letter == 'n' && message.contains("value of key mark before the notification already"), "{message}");
+        assert_eq!(found(&answer(true), &answer(false)).0, 'n');
+    }
+
+    #[test]
+    fn a_value_that_can_not_change_leaves_the_notification_alone_to_count() {
+        for (early_answer, cause) in [
+            (EarlyAnswer::SameValue, "the version does not change key mark"),
+            (EarlyAnswer::MayHaveVersion, "the answer was the value of key mark already when the agent began to look"),
+        ] {
+            let found = |before, after| found_by(early_answer, &before, &after, &after);
+            let (letter, message) = found(answer(true), answer(true));
+            assert!(letter == 's' && message.ends_with(cause) && message.contains("which alone counts"), "{message}");
+            assert_eq!(found(answer(true), answer(false)).0, 'n', "it has lost the value");
+            assert_eq!(found(answer(true), Err("away".to_owned())).0, 'n');
+            assert_eq!((found(answer(false), answer(true)).0, found(answer(false), answer(false)).0), ('t', 'n'));
+        }
     }
 
     #[test]
@@ -219,6 +298,22 @@ mod tests {
         }
         assert_eq!(found(&before, &workers(&[(8, 1), (9, 2)])).1, "a child of its main process from before still runs");
         assert_eq!(found(&workers(&[]), &workers(&[(7, 1)])).0, 't');
+    }
+
+    #[test]
+    fn a_child_that_comes_and_goes_is_no_worker() {
+        let (before, fault) = (workers(&[(7, 1)]), EarlyAnswer::Fault);
+        let found = |last: &[_], after: &[_]| found_by(fault, &before, &workers(last), &workers(after));
+        for (last, after) in [(&[(7, 1)][..], &[(9, 2)][..]), (&[(8, 2)], &[(9, 3)]), (&[], &[(9, 3)])] {
+            let stays = "its main process has no new child that stays".to_owned();
+            assert_eq!(found(last, after), ('n', stays), "{last:?} {after:?}");
+        }
+        assert_eq!(found(&[(9, 2), (8, 2)], &[(9, 2), (10, 3)]).0, 't', "another one may end");
+        let baseline = Baseline { reading: before.clone(), early_answer: fault };
+        assert!(matches!(compare(&baseline, None, &workers(&[(9, 2)])), Finding::NotYet(_)), "the first reading");
+        let away = Err("it has no process".to_owned());
+        assert!(matches!(compare(&baseline, Some(&away), &workers(&[(9, 2)])), Finding::NotYet(_)));
+        assert_eq!(found_by(fault, &before, &away, &away), ('n', "it has no process".to_owned()), "the master died");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nudge_protocol::{ContainerName, NotifySignal};
 use super::notification_status::status_now;
 use super::scope::{NotifyScope, Roots};
 use super::targets::{Selection, select};
-use super::verification::{Occasion, SignalledProcesses, Verifier, note_start};
+use super::verification::{FollowEnd, SignalledProcesses, Verifier, note_start};
 use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, SendOutcome, send, to_os_signal};
 use crate::publish::{Current, wait_for_other};
@@ -51,7 +51,6 @@ pub struct SignalledContainer {
 /// to have another.
 pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current, status: StatusPage, metrics: Metrics) {
     let SignalledContainer { name: container, signal, scope, known_etag, mut verifier } = container;
-    let mut occasion = if known_etag.is_some() { Occasion::Repeat } else { Occasion::Change };
     let start = ready.clone();
     let note_start = note_start(verifier.as_mut(), &start, known_etag.as_deref());
     let ((), mut is_newer) = tokio::join!(note_start, wait_for_other(&mut ready, known_etag.as_deref()));
@@ -64,15 +63,13 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
         if status.is_unchanged(&container, dictionary.etag()) {
             tracing::info!(%container, "container not notified: it reads no key that has changed");
             if let Some(verifier) = &mut verifier {
-                verifier.note_taken(dictionary.etag().to_owned());
+                verifier.note_taken(&dictionary);
             }
             is_newer = ready.changed().await.is_ok();
             continue;
         }
-        let occasion = std::mem::replace(&mut occasion, Occasion::Change);
         let processes = SignalledProcesses { scope: scope.clone(), signal };
-        let mut verification =
-            verifier.as_mut().and_then(|verifier| verifier.begin(&dictionary, Some(processes), occasion));
+        let mut verification = verifier.as_mut().and_then(|verifier| verifier.begin(&dictionary, Some(processes)));
         let mut attempts = Attempts::new(signal, scope.clone(), dictionary.etag().to_owned());
         if verification.is_some() {
             let etag = Some(dictionary.etag().to_owned());
@@ -87,7 +84,7 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
                 }
             }
             let (result, wait) = attempts.make();
-            if let Some(verification) = verification.take_if(|_| result.outcome == Outcome::Delivered) {
+            if let Some(verification) = verification.as_mut().filter(|_| result.outcome == Outcome::Delivered) {
                 let processes = &result.processes;
                 tracing::info!(%container, %signal, ?processes, "container notified; it must show that it took the version");
                 let mut show = |result: NotificationStatus| {
@@ -96,7 +93,12 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
                     }
                     status.set_notification(&container, result);
                 };
-                break verification.follow(result, &mut ready, &mut show).await;
+                match verification.follow(result, &mut ready, &mut show).await {
+                    FollowEnd::Newer => break true,
+                    FollowEnd::Closed => break false,
+                    FollowEnd::NotifyAgain => attempts.repeat(),
+                }
+                continue;
             }
             let delivered = result.outcome == Outcome::Delivered;
             let is_new = wait.is_none() || attempts.is_new(result.outcome);
@@ -162,6 +164,12 @@ impl Attempts {
     /// Starts counting again, since the container has restarted.
     fn restart(&mut self) {
         (self.started, self.count) = (Instant::now(), 0);
+    }
+
+    /// Makes the next attempt send the signal again.
+    fn repeat(&mut self) {
+        self.restart();
+        self.delivered.clear();
     }
 
     /// Sends the signal to the targets that do not have it yet. Returns the last refusal.

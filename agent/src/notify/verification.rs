@@ -8,6 +8,7 @@ use nudge_protocol::backoff::Backoff;
 use nudge_protocol::expectation::{Expectation, Proof, Sign};
 use nudge_protocol::status::{NotificationStatus, Outcome};
 use nudge_protocol::{ContainerName, NotifySignal};
+use ring::digest;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 use zeroize::Zeroizing;
@@ -15,12 +16,12 @@ use zeroize::Zeroizing;
 use super::http_exchange::get;
 use super::metric_scan::MetricScan;
 use super::scope::{NotifyScope, Roots};
-use super::sign_reading::{Findings, Reading, SignReading, compare, is_value};
+use super::sign_reading::{Baseline, EarlyAnswer, Finding, Findings, Reading, SignReading, compare, is_value};
 use super::targets::select;
 use super::{TargetPolicy, WebhookTarget, WebhookUrlError};
 use crate::content::Dictionary;
 use crate::proc::{LiveTable, ProcessTable as _, to_os_signal};
-use crate::publish::{Current, Published};
+use crate::publish::Current;
 
 /// The waits between two readings within the time of the expectation.
 const EAGER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(2) };
@@ -28,6 +29,8 @@ const EAGER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), long
 const PATIENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), longest: Duration::from_secs(30) };
 /// How long a notification waits for a container that can't be read before it.
 const BASELINE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after a sign the container is notified again. A metric of whole seconds grows in this time.
+const RENOTIFY_DELAY: Duration = Duration::from_secs(1);
 /// The maximum size of a page of metrics, in bytes. It is not kept.
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 /// The maximum size of an answer that is compared with a value, in bytes.
@@ -44,6 +47,32 @@ pub struct Verifier {
     /// The `ETag`s of the dictionaries that the container started with or took, the oldest first. It need not show them
     /// again: a return waits for no sign.
     taken: Vec<String>,
+    /// The mark of the last of these dictionaries, if it is known.
+    taken_mark: Option<Mark>,
+    /// The last notification, of this dictionary or of one after it.
+    last_notification: LastNotification,
+}
+
+/// What of a dictionary the sign can show: the digest of the value of its key. A sign without a key can't distinguish
+/// dictionaries, so they all have the same mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark(Option<Vec<u8>>);
+
+/// The last notification of a container. Until the container has shown what came of it, it may still be reading that
+/// dictionary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LastNotification {
+    /// The container has shown what came of it, or was not notified.
+    Settled,
+    /// The container may still be reading a dictionary.
+    Open {
+        /// The mark of the dictionary.
+        mark: Mark,
+        /// The time at which the container counts as done, if it need not show that it took the dictionary.
+        until: Option<Instant>,
+    },
+    /// An agent before this one may have notified the container.
+    Unknown,
 }
 
 /// What distinguishes new from old, with a target that is allowed.
@@ -60,13 +89,15 @@ pub(super) struct SignalledProcesses {
     pub(super) signal: NotifySignal,
 }
 
-/// The occasion of a notification.
+/// The end of following a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Occasion {
-    /// The container has another dictionary.
-    Change,
-    /// The container may have this dictionary: it has restarted, or an agent before this one has notified it.
-    Repeat,
+pub(super) enum FollowEnd {
+    /// There is a newer dictionary.
+    Newer,
+    /// There never will be a newer dictionary.
+    Closed,
+    /// What the container has shown may belong to the notification before, so it must be notified again.
+    NotifyAgain,
 }
 
 /// Notes the dictionary that a container starts with. Must not be awaited before the wait for a newer dictionary, which
@@ -88,45 +119,81 @@ impl Verifier {
             Sign::Workers => CheckedSign::Workers,
             Sign::Page { url, proof } => CheckedSign::Page { target: policy.check(url.clone())?, proof: proof.clone() },
         };
-        Ok(Self { container, sign, within: expectation.within, taken: Vec::new() })
+        Ok(Self {
+            container,
+            sign,
+            within: expectation.within,
+            taken: Vec::new(),
+            taken_mark: None,
+            last_notification: LastNotification::Settled,
+        })
     }
 
-    /// Notes the dictionary that the container has: that with `known_etag`, or else the one that it starts with.
+    /// Notes the dictionary that the container has: that with `known_etag`, or else the one that it starts with. If this
+    /// agent serves another one first than that with `known_etag`, the agent before it may have notified of it.
     async fn note_start(&mut self, ready: &Current, known_etag: Option<&str>) {
         let has_started = ready.borrow().is_some();
-        let etag = if let Some(etag) = known_etag {
-            Some(etag.to_owned())
-        } else {
-            let mut ready = ready.clone();
-            let first = ready.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
+        let mut ready = ready.clone();
+        let Some(first) = ready.wait_for(Option::is_some).await.ok().and_then(|first| first.clone()) else { return };
+        match known_etag {
+            Some(known_etag) if known_etag != first.dictionary.etag() => {
+                self.taken.push(known_etag.to_owned());
+                self.last_notification = LastNotification::Unknown;
+            }
             // The container starts with the first dictionary, and is notified of a later one.
-            let first = first.filter(|first: &Arc<Published>| has_started || first.generation == 1);
-            first.map(|first| first.dictionary.etag().to_owned())
-        };
-        if let Some(etag) = etag {
-            self.note_taken(etag);
+            None if !has_started && first.generation > 1 => {}
+            _ => self.note_taken(&first.dictionary),
         }
     }
 
-    /// Notes that the container has taken the dictionary with this `ETag`, or reads nothing that changed with it.
-    pub(super) fn note_taken(&mut self, etag: String) {
-        self.taken.retain(|taken| *taken != etag);
-        self.taken.push(etag);
+    /// Notes that the container has taken the dictionary, or reads nothing that changed with it.
+    pub(super) fn note_taken(&mut self, dictionary: &Dictionary) {
+        let etag = dictionary.etag();
+        self.taken.retain(|taken| taken != etag);
+        self.taken.push(etag.to_owned());
         let excess = self.taken.len().saturating_sub(MAX_TAKEN);
         self.taken.drain(..excess);
+        self.taken_mark = Some(self.mark(dictionary));
     }
 
-    /// Begins the verification of a dictionary; `None` if the container has taken it before.
+    /// Returns what of the dictionary the sign can show.
+    fn mark(&self, dictionary: &Dictionary) -> Mark {
+        let CheckedSign::Page { proof: Proof::Is { key, .. }, .. } = &self.sign else { return Mark(None) };
+        let value = dictionary.value(key.as_str());
+        Mark(value.map(|value| digest::digest(&digest::SHA256, value.trim_ascii()).as_ref().to_vec()))
+    }
+
+    /// Begins the verification of a dictionary of which the container will be notified; `None` if the container has
+    /// taken it before.
     pub(super) fn begin(
         &mut self,
         dictionary: &Arc<Dictionary>,
         processes: Option<SignalledProcesses>,
-        occasion: Occasion,
     ) -> Option<Verification<'_>> {
+        let mark = self.mark(dictionary);
+        let now = Instant::now();
         if self.taken.iter().any(|taken| taken == dictionary.etag()) {
+            self.note_taken(dictionary);
+            self.last_notification = LastNotification::Open { mark, until: Some(now + self.within) };
             return None;
         }
-        Some(Verification { verifier: self, dictionary: Arc::clone(dictionary), processes, occasion, before: None })
+        let is_ambiguous = match &self.last_notification {
+            LastNotification::Settled => false,
+            LastNotification::Open { mark: earlier, until } => {
+                *earlier == mark && until.is_none_or(|until| now < until)
+            }
+            LastNotification::Unknown => true,
+        };
+        self.last_notification = LastNotification::Open { mark: mark.clone(), until: None };
+        let early_answer = if self.taken_mark.as_ref() == Some(&mark) {
+            EarlyAnswer::SameValue
+        } else if is_ambiguous {
+            EarlyAnswer::MayHaveVersion
+        } else {
+            EarlyAnswer::Fault
+        };
+        let dictionary = Arc::clone(dictionary);
+        Some(Verification { verifier: self, dictionary, processes, is_ambiguous, early_answer, before: None })
     }
 }
 
@@ -135,15 +202,17 @@ pub(super) struct Verification<'a> {
     verifier: &'a mut Verifier,
     dictionary: Arc<Dictionary>,
     processes: Option<SignalledProcesses>,
-    occasion: Occasion,
+    /// Whether what the container shows may belong to the notification before.
+    is_ambiguous: bool,
+    early_answer: EarlyAnswer,
     /// What the container shows before its notification.
     before: Option<SignReading>,
 }
 
 impl Verification<'_> {
-    /// Notes that the container has restarted, so that it may have the dictionary already.
+    /// Notes that the container has restarted, so that it may have the dictionary already, and reads no earlier one.
     pub(super) fn restart(&mut self) {
-        (self.occasion, self.before) = (Occasion::Repeat, None);
+        (self.is_ambiguous, self.early_answer, self.before) = (false, EarlyAnswer::MayHaveVersion, None);
     }
 
     /// Reads what the container shows before its notification, unless that is known. Waits a little for a container
@@ -165,25 +234,25 @@ impl Verification<'_> {
                 sleep(wait).await;
             }
         }
-        if let (Occasion::Repeat, Some(Ok(Reading::Answer { is_value, .. }))) = (self.occasion, &mut self.before) {
-            *is_value = false;
-        }
     }
 
-    /// Follows a container that was notified, as `delivered` says, until there is a newer dictionary. Passes each
-    /// outcome to `show`. Returns `false` if there never will be a newer dictionary.
+    /// Follows a container that was notified, as `delivered` says, until there is a newer dictionary, or the container
+    /// must be notified again. Passes each outcome to `show`.
     pub(super) async fn follow(
-        mut self,
+        &mut self,
         delivered: NotificationStatus,
         ready: &mut Current,
         show: &mut (dyn FnMut(NotificationStatus) + Send),
-    ) -> bool {
+    ) -> FollowEnd {
         let within = self.verifier.within;
         let deadline = Instant::now() + within;
         let mut findings = Findings::default();
         let message = "it was notified, and has not shown yet that it took the version".to_owned();
         show(NotificationStatus { outcome: Outcome::Pending, message, at: None, ..delivered.clone() });
         let (mut attempt, mut is_overdue) = (0, false);
+        let reading = self.before.take().unwrap_or_else(|| Err("it was not read".to_owned()));
+        let baseline = Baseline { reading, early_answer: self.early_answer };
+        let mut last = None;
         loop {
             attempt += 1;
             let wait = if is_overdue { PATIENT_BACKOFF } else { EAGER_BACKOFF };
@@ -191,7 +260,7 @@ impl Verification<'_> {
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = if is_overdue { wait } else { wait.min(left) };
             let after = tokio::select! {
-                changed = ready.changed() => return changed.is_ok(),
+                changed = ready.changed() => return FollowEnd::of(changed.is_ok()),
                 after = async {
                     sleep(wait).await;
                     self.read().await
@@ -200,20 +269,34 @@ impl Verification<'_> {
             if !is_overdue && Instant::now() >= deadline {
                 (attempt, is_overdue) = (0, true);
             }
-            let before = self.before.get_or_insert_with(|| Err("it was not read".to_owned()));
-            let finding = compare(before, &after);
+            let finding = compare(&baseline, last.as_ref(), &after);
+            last = Some(after);
+            let is_sign = matches!(finding, Finding::Taken | Finding::Refused(_));
             let Some((outcome, message)) = findings.add(finding, is_overdue, within.as_secs()) else { continue };
+            if is_sign && std::mem::take(&mut self.is_ambiguous) {
+                self.early_answer = EarlyAnswer::MayHaveVersion;
+                tracing::info!(container = %self.verifier.container, "container is notified again: what it shows may belong to the notification before");
+                return tokio::select! {
+                    changed = ready.changed() => FollowEnd::of(changed.is_ok()),
+                    () = sleep(RENOTIFY_DELAY) => FollowEnd::NotifyAgain,
+                };
+            }
+            if matches!(outcome, Outcome::Delivered | Outcome::Failed) {
+                self.verifier.last_notification = LastNotification::Settled;
+            }
             let container = &self.verifier.container;
-            if outcome == Outcome::Delivered {
+            if is_sign && outcome == Outcome::Delivered {
                 tracing::info!(%container, "container has taken the version");
+            } else if outcome == Outcome::Delivered {
+                tracing::info!(%container, cause = message, "container can show nothing about the version");
             } else {
                 let reason = outcome.as_str();
                 tracing::warn!(%container, reason, error = message, "container has not taken the version");
             }
             show(NotificationStatus { outcome, message, at: Some(OffsetDateTime::now_utc()), ..delivered.clone() });
             if outcome == Outcome::Delivered {
-                self.verifier.note_taken(self.dictionary.etag().to_owned());
-                return ready.changed().await.is_ok();
+                self.verifier.note_taken(&self.dictionary);
+                return FollowEnd::of(ready.changed().await.is_ok());
             }
         }
     }
@@ -241,6 +324,12 @@ impl Verification<'_> {
     }
 }
 
+impl FollowEnd {
+    fn of(is_newer: bool) -> Self {
+        if is_newer { Self::Newer } else { Self::Closed }
+    }
+}
+
 /// Reads the children of the processes that get the signal.
 fn read_workers(processes: &mut Option<SignalledProcesses>) -> SignReading {
     let Some(SignalledProcesses { scope, signal }) = processes else {
@@ -265,17 +354,23 @@ fn read_workers(processes: &mut Option<SignalledProcesses>) -> SignReading {
 
 #[cfg(test)]
 mod tests {
-    use nudge_protocol::{ConfigName, VersionName};
+    use nudge_protocol::{ConfigName, Key, VersionName};
     use tokio::sync::watch;
 
     use super::*;
-    use crate::content::{EtagKey, VersionContent};
+    use crate::content::{EtagKey, Value, VersionContent};
     use crate::publish::publish;
 
     fn dictionary(version: &str) -> Arc<Dictionary> {
+        dictionary_with(version, "1")
+    }
+
+    fn dictionary_with(version: &str, mark: &str) -> Arc<Dictionary> {
         let (config, version) = (ConfigName::new("c").unwrap(), VersionName::new(version).unwrap());
-        let content = VersionContent::new(config, version, std::collections::BTreeMap::new());
-        Arc::new(Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap())
+        let values = std::collections::BTreeMap::from([(Key::new("mark").unwrap(), Value::from(mark.as_bytes()))]);
+        Arc::new(
+            Dictionary::merge(&[Arc::new(VersionContent::new(config, version, values))], &EtagKey::new(b"")).unwrap(),
+        )
     }
 
     fn checked(expectation: &str) -> Result<Verifier, WebhookUrlError> {
@@ -296,21 +391,67 @@ mod tests {
     async fn what_a_container_starts_with_or_took_is_not_verified_again() {
         let (publisher, ready) = watch::channel(None);
         let (first, second) = (dictionary("1"), dictionary("2"));
-        let begins = |verifier: &mut Verifier, dictionary| verifier.begin(dictionary, None, Occasion::Change).is_some();
+        let begins = |verifier: &mut Verifier, dictionary| verifier.begin(dictionary, None).is_some();
+        publish(&publisher, Arc::clone(&first), OffsetDateTime::UNIX_EPOCH);
         let mut known = verifier();
         known.note_start(&ready, Some(second.etag())).await;
         assert!(!begins(&mut known, &second) && begins(&mut known, &first));
 
-        publish(&publisher, Arc::clone(&first), OffsetDateTime::UNIX_EPOCH);
         let mut fresh = verifier();
         fresh.note_start(&ready, None).await;
         assert!(!begins(&mut fresh, &first) && begins(&mut fresh, &second));
-        fresh.note_taken(second.etag().to_owned());
+        fresh.note_taken(&second);
         assert!(!begins(&mut fresh, &second) && !begins(&mut fresh, &first));
         for number in 0..2 * MAX_TAKEN {
-            fresh.note_taken(number.to_string());
+            fresh.note_taken(&dictionary(&number.to_string()));
         }
         assert_eq!(fresh.taken.len(), MAX_TAKEN);
+    }
+
+    /// Begins a verification. Returns whether its sign may belong to an earlier notification, and what an early answer means.
+    fn begin(verifier: &mut Verifier, dictionary: &Arc<Dictionary>) -> Option<(bool, EarlyAnswer)> {
+        let verification = verifier.begin(dictionary, None)?;
+        Some((verification.is_ambiguous, verification.early_answer))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sign_after_an_open_notification_is_ambiguous() {
+        use EarlyAnswer::{Fault, MayHaveVersion, SameValue};
+
+        let (publisher, ready) = watch::channel(None);
+        let (first, second, third) = (dictionary("1"), dictionary_with("2", "2"), dictionary_with("3", "3"));
+        publish(&publisher, Arc::clone(&first), OffsetDateTime::UNIX_EPOCH);
+        let start = async |expectation: &str, known_etag: Option<&str>| {
+            let mut verifier = checked(expectation).unwrap();
+            verifier.note_start(&ready, known_etag).await;
+            verifier
+        };
+        let mut workers = start("workers", None).await;
+        assert!(!begin(&mut workers, &second).unwrap().0, "nothing is open");
+        assert!(begin(&mut workers, &third).unwrap().0, "the second one is open");
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert!(begin(&mut workers, &second).unwrap().0, "as long as it shows nothing");
+        workers.last_notification = LastNotification::Settled;
+        assert!(begin(&mut workers, &first).is_none() && begin(&mut workers, &second).unwrap().0, "a return is open");
+        assert!(begin(&mut workers, &first).is_none());
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(!begin(&mut workers, &second).unwrap().0, "for its time");
+
+        let page = "http://127.0.0.1:80/ is mark";
+        let mut value = start(page, None).await;
+        assert_eq!(begin(&mut value, &second), Some((false, Fault)));
+        assert_eq!(begin(&mut value, &third), Some((false, Fault)), "the values say which one it is");
+        assert_eq!(begin(&mut value, &dictionary_with("4", "3\n")), Some((true, MayHaveVersion)), "the same value");
+        assert_eq!(begin(&mut value, &dictionary_with("5", "1")), Some((false, SameValue)), "as the last taken one");
+
+        // An agent that is started again, and serves what the container has, knows as much as the one before it.
+        assert_eq!(begin(&mut start(page, Some(first.etag())).await, &second), Some((false, Fault)));
+        assert_eq!(begin(&mut start(page, Some("other")).await, &first), Some((true, MayHaveVersion)));
+        assert!(begin(&mut start("workers", Some("other")).await, &first).unwrap().0);
+        let mut restarted = start(page, Some("other")).await;
+        let mut verification = restarted.begin(&second, None).unwrap();
+        verification.restart();
+        assert_eq!((verification.is_ambiguous, verification.early_answer), (false, MayHaveVersion));
     }
 
     #[tokio::test]
@@ -323,7 +464,7 @@ mod tests {
             publish(&publisher, Arc::clone(&second), OffsetDateTime::UNIX_EPOCH);
         };
         tokio::join!(late.note_start(&ready, None), started);
-        assert!(late.begin(&second, None, Occasion::Change).is_some());
+        assert!(late.begin(&second, None).is_some());
     }
 
     #[test]

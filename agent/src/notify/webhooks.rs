@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::http_exchange::DeliverError;
 use super::notification_status::status_now;
-use super::verification::{Occasion, Verification, Verifier, note_start};
+use super::verification::{FollowEnd, Verification, Verifier, note_start};
 use super::webhook_post::{Event, deliver};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 use crate::metrics::{Channel, Metrics};
@@ -188,17 +188,15 @@ impl Webhooks {
             if self.is_unchanged(&id, published.dictionary.etag()) {
                 tracing::info!(webhook = id, "subscriber not notified: it reads no key that has changed");
                 if let Some(verifier) = &mut verifier {
-                    verifier.note_taken(published.dictionary.etag().to_owned());
+                    verifier.note_taken(&published.dictionary);
                 }
                 is_newer = ready.changed().await.is_ok();
                 continue;
             }
-            let occasion = if has_missed { Occasion::Repeat } else { Occasion::Change };
             if std::mem::take(&mut has_missed) {
                 self.set_pending(&id, published.dictionary.etag());
             }
-            let verification =
-                verifier.as_mut().and_then(|verifier| verifier.begin(&published.dictionary, None, occasion));
+            let verification = verifier.as_mut().and_then(|verifier| verifier.begin(&published.dictionary, None));
             is_newer = self.notify_one(&id, &target, &published, &mut ready, verification).await;
         }
     }
@@ -214,32 +212,39 @@ impl Webhooks {
         ready: &mut Current,
         mut verification: Option<Verification<'_>>,
     ) -> bool {
-        if let Some(verification) = &mut verification {
-            tokio::select! {
-                changed = ready.changed() => return changed.is_ok(),
-                () = verification.read_before() => {}
-            }
-        }
-        let started = Instant::now();
-        let event = random_name("msg");
+        let mut started = Instant::now();
+        let mut event = random_name("msg");
         let mut attempt = 0;
+        let (changed, truncated) = self.changed_keys(id);
+        let Published { dictionary, at, .. } = published;
+        let body = Event { kind: CONFIG_CHANGED, at: *at, dictionary, candidate: None, changed, truncated }.body();
         loop {
+            // A subscriber that could not be read may be there at the next attempt.
+            if let Some(verification) = &mut verification {
+                tokio::select! {
+                    changed = ready.changed() => return changed.is_ok(),
+                    () = verification.read_before() => {}
+                }
+            }
             attempt += 1;
-            let (changed, truncated) = self.changed_keys(id);
-            let Published { dictionary, at, .. } = published;
-            let kind = CONFIG_CHANGED;
-            let body = Event { kind, at: *at, dictionary, candidate: None, changed, truncated }.body();
+            let body = body.clone();
             let result = deliver(target, &self.0.secret, &event, body).await;
             let etag = published.dictionary.etag();
             if result.is_ok() {
                 self.forget_changes(id, published.generation);
-                if let Some(verification) = verification.take() {
+                if let Some(verification) = &mut verification {
                     let delivered = status_now(Outcome::Delivered, String::new(), etag, attempt);
                     let mut show = |notified: NotificationStatus| {
                         self.count(notified.outcome);
                         self.record(id, notified);
                     };
-                    return verification.follow(delivered, ready, &mut show).await;
+                    match verification.follow(delivered, ready, &mut show).await {
+                        FollowEnd::Newer => return true,
+                        FollowEnd::Closed => return false,
+                        // The same identifier would be a repetition of the same event.
+                        FollowEnd::NotifyAgain => (started, event, attempt) = (Instant::now(), random_name("msg"), 0),
+                    }
+                    continue;
                 }
             }
             let (notified, wait) = match &result {

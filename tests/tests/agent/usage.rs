@@ -52,6 +52,16 @@ fn without_a_command_the_commands_are_listed() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_command_that_is_not_notified_can_show_nothing() -> Result<()> {
+    for notify in ["--notify=none", "--notify=webhook"] {
+        let arguments = ["exec", "--dir=.", notify, "--verify=workers", "--", "true"];
+        let (refused, _) = run_without_cluster(binary::debug()?, &arguments, &[])?;
+        ensure!(refused.code == Some(125) && refused.stderr.contains("add --notify SIGHUP"), "{refused:?}");
+    }
+    Ok(())
+}
+
 /// Returns what a command prints that fails because there is no cluster, with `~` for the home folder.
 fn without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<String> {
     let (failed, home) = run_without_cluster(program, arguments, variables)?;

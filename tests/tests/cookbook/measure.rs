@@ -57,6 +57,7 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
         let delivered = software.agent.notified_when("it is notified", |one| one.outcome == Outcome::Delivered).await?;
         processes.push(delivered.notified.processes);
     }
+    software.has_shown_the_second_version()?;
     let mut count = load.stop().await?;
     count.dropped += refused;
     software.agent.agent.check()?;

@@ -5,10 +5,11 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::unistd::geteuid;
-use nudge_protocol::expectation::Expectation;
+use nudge_protocol::expectation::{Expectation, Sign};
 use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, Process, ports, tools};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
@@ -18,6 +19,9 @@ pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 
 /// What refuses to run as root runs as this user, and so does the rest: pods have no root either.
 const NOBODY: u32 = 65534;
+
+/// How long the software has to show a version: less than on the pages, so that a wrong version is known soon.
+const SIGN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A lock, so that one recipe runs at a time: they are timed, and each has clients of its own.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -118,8 +122,10 @@ impl Recipe {
         let mount = [OsStr::new("--mount-path").to_owned(), folder.join("config").into()];
         let webhook =
             self.webhook.as_ref().map(|url| format!("--webhook={}", url.replace(":8080/", &format!(":{port}/"))));
+        let verify = self.verify.as_ref().map(|sign| format!("--verify={}", sign_at(sign, port)));
         let set = |exec: ExecCommand| {
-            let exec = exec.args(["--config", &self.config, "--notify", &self.notify]).args(mount).args(webhook);
+            let exec = exec.args(["--config", &self.config, "--notify", &self.notify]);
+            let exec = exec.args(mount).args(webhook).args(verify);
             exec.env("PORT", port.to_string()).env("NGINX_PORT", port.to_string())
         };
         let command = as_nobody().chain(["sh".into(), app.into(), folder.clone().into()]).collect::<Vec<_>>();
@@ -167,6 +173,17 @@ impl Software {
         Process::spawn(name, &mut beside)
     }
 
+    /// Adds a version with the content of another one.
+    pub(crate) fn copy_version(&self, from: &str, version: &str) -> Result<()> {
+        let config = self.agent.dir.path().join(&self.recipe.config);
+        let mut entries = vec![];
+        for entry in fs::read_dir(config.join(from))? {
+            let entry = entry?;
+            entries.push((entry.file_name().into_string().ok().context("odd name")?, fs::read(entry.path())?));
+        }
+        self.agent.dir.write_version(&self.recipe.config, version, entries).map(drop)
+    }
+
     /// Returns a file of the recipe.
     pub(crate) fn recipe_file(&self, name: &str) -> PathBuf {
         self.agent.dir.beside(&format!("{}-recipe", self.recipe.name)).join(name)
@@ -181,6 +198,18 @@ impl Software {
     pub(crate) fn switch(&self, version: &str) -> Result<()> {
         self.agent.dir.switch(&self.recipe.config, version)
     }
+}
+
+/// Returns what the software must show, with a page at this port in place of the page's, and with the time of a test.
+fn sign_at(expectation: &Expectation, port: u16) -> String {
+    let mut sign = expectation.sign.clone();
+    if let Sign::Page { url, .. } = &mut sign
+        && let Some((_, path)) = url.as_str()["http://".len()..].split_once('/')
+        && let Ok(changed) = format!("http://127.0.0.1:{port}/{path}").parse()
+    {
+        *url = changed;
+    }
+    Expectation { sign, within: SIGN_TIMEOUT }.to_string()
 }
 
 /// Returns what stands before a command that is not to be root.
