@@ -1,15 +1,20 @@
 //! The reasons that will keep a version from continuing, as far as they can be foreseen from the config and the
 //! policies.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Approval, Explanation, Override, Reason, TextStatus, VersionedConfig};
+use nudge_api::{
+    Approval, ApprovalDecision, ConditionType, Explanation, Override, Reason, TextStatus, VersionApproval,
+    VersionedConfig,
+};
 
 use super::config_faults::config_faults;
 use super::gated_version::{needed_approval, override_reason};
 use crate::followed_objects::withheld_by_pace;
 use crate::governance::{Block, EffectiveRules, Policies, RuleOwner};
-use crate::requester::noted_retry_time;
+use crate::requester::{bounded_user, noted_retry_time};
 use crate::rollout::{Now, Subject, holds_first};
 
 /// A version that may be requested.
@@ -19,10 +24,12 @@ pub struct VersionCandidate<'a> {
     pub version: &'a str,
     /// The digest of its content, if it is sealed.
     pub digest: Option<&'a str>,
+    /// The decisions of users about versions of the namespace.
+    pub approvals: &'a [VersionApproval],
 }
 
-/// Returns why the version will not begin or continue, with the time when each reason ends by itself. Approvals that
-/// users have given are not counted.
+/// Returns why the version will not begin or continue, with the time when each reason ends by itself. Of the decisions of
+/// users, those count of which the controller does not say otherwise.
 pub fn foreseen_holds(
     config: &VersionedConfig,
     candidate: VersionCandidate<'_>,
@@ -50,7 +57,10 @@ pub fn foreseen_holds(
         return holds;
     }
     let approval = needed_approval(candidate.version, (config, &status), policies, now);
-    holds.extend(approval.map(|needed| Block { why: approval_hold(&needed), until: None }));
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    holds.extend(
+        approval.and_then(|needed| approval_hold(name, candidate, &needed)).map(|why| Block { why, until: None }),
+    );
     holds.extend(EffectiveRules::of(&config.spec.rollout, policies).blocks(now.time.0));
     holds.extend(pace(config, candidate.version, now));
     if status.current_version.is_none() && pods.iter().all(|pod| pod.runs.is_none()) {
@@ -75,12 +85,40 @@ fn failure(config: &VersionedConfig, candidate: VersionCandidate<'_>) -> Option<
     )))
 }
 
-fn approval_hold((needed, owner): &(Approval, RuleOwner)) -> Explanation {
+/// Returns why the decisions of users do not let the version continue.
+fn approval_hold(
+    config: &str,
+    candidate: VersionCandidate<'_>,
+    (needed, owner): &(Approval, RuleOwner),
+) -> Option<Explanation> {
+    let is_counted = |approval: &&VersionApproval| {
+        let spec = &approval.spec;
+        let conditions = approval.status.iter().flat_map(|status| &status.conditions);
+        let is_refused = conditions
+            .into_iter()
+            .any(|condition| condition.type_ == ConditionType::Counted.as_str() && condition.status == "False");
+        let is_about = spec.config_name == config && spec.version == candidate.version;
+        is_about && Some(spec.digest.as_str()) == candidate.digest && !is_refused
+    };
+    let counted: Vec<&VersionApproval> = candidate.approvals.iter().filter(is_counted).collect();
+    if let Some(denial) = counted.iter().find(|approval| approval.spec.decision == ApprovalDecision::Deny) {
+        let user = bounded_user(&denial.spec.approver);
+        let command = format!("kubectl nudge deny {config} {} --undo", candidate.version);
+        return Some(Reason::AwaitingApproval.explained(format!("{user} denies it ({command} withdraws that)")));
+    }
+    let approvers: BTreeSet<&str> = counted.iter().map(|approval| approval.spec.approver.as_str()).collect();
     let Approval { required, not_author, .. } = needed;
+    let given = u32::try_from(approvers.len()).unwrap_or(u32::MAX);
+    if given >= *required {
+        return None;
+    }
     let users =
         if *required == 1 { "the approval of 1 user".to_owned() } else { format!("approvals of {required} users") };
     let others = if *not_author { ", who must not have made or requested it" } else { "" };
-    Reason::AwaitingApproval.explained(format!("{owner} requires {users}{others} (kubectl nudge approve)"))
+    let so_far = if given == 0 { String::new() } else { format!("; so far there are {given} of {required}") };
+    Some(
+        Reason::AwaitingApproval.explained(format!("{owner} requires {users}{others}{so_far} (kubectl nudge approve)")),
+    )
 }
 
 /// Returns the wait of a text for its turn, if the config follows its text.
@@ -105,12 +143,16 @@ mod tests {
     use crate::rollout::SteadyTime;
 
     fn holds(spec: &Value, status: &Value, version: &str) -> Vec<(Reason, String)> {
+        holds_with(spec, status, version, &[])
+    }
+
+    fn holds_with(spec: &Value, status: &Value, version: &str, approvals: &[VersionApproval]) -> Vec<(Reason, String)> {
         let config = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
             "spec": spec, "status": status,
         }));
         let time = Time("2026-11-28T12:00:00Z".parse().unwrap());
-        let candidate = VersionCandidate { version, digest: Some("sha256:0") };
+        let candidate = VersionCandidate { version, digest: Some("sha256:0"), approvals };
         let now = Now { time: &time, steady: SteadyTime(0) };
         let blocks = foreseen_holds(&config.unwrap(), candidate, &[], &Policies::default(), now);
         blocks.into_iter().map(|block| (block.why.reason, block.why.message)).collect()
@@ -134,6 +176,37 @@ mod tests {
         let approval = &holds(&text, &status, "3")[0].1;
         let expected = "spec.rollout requires approvals of 2 users, who must not have made or requested it (kubectl nudge approve)";
         assert_eq!(approval, expected);
+    }
+
+    #[test]
+    fn approvals_that_are_given_are_counted_and_a_denial_is_named() {
+        let decide = |user: &str, decision: &str, digest: &str, counted: Option<&str>| -> VersionApproval {
+            let condition = counted.map(|status| {
+                json!({"type": "Counted", "status": status, "reason": "R", "message": "",
+                    "lastTransitionTime": "2026-11-28T12:00:00Z"})
+            });
+            serde_json::from_value(json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": user},
+                "spec": {"configName": "shop", "version": "3", "digest": digest, "decision": decision,
+                    "reason": "read", "approver": user},
+                "status": {"conditions": condition.into_iter().collect::<Vec<_>>()},
+            }))
+            .unwrap()
+        };
+        let approve = |user: &str, counted| decide(user, "Approve", "sha256:0", counted);
+        let spec = json!({"version": "2", "rollout": {"approval": {"required": 2, "notAuthor": false}}});
+        let message = |approvals: &[VersionApproval]| {
+            let holds = holds_with(&spec, &json!({"currentVersion": "2"}), "3", approvals);
+            holds.into_iter().map(|(_, message)| message).collect::<String>()
+        };
+        let none = "spec.rollout requires approvals of 2 users (kubectl nudge approve)";
+        assert_eq!(message(&[]), none);
+        assert_eq!(message(&[approve("ann", Some("False")), decide("ben", "Approve", "sha256:1", None)]), none);
+        let one = "spec.rollout requires approvals of 2 users; so far there are 1 of 2 (kubectl nudge approve)";
+        assert_eq!(message(&[approve("ann", None), approve("ann", Some("True"))]), one);
+        assert_eq!(message(&[approve("ann", None), approve("ben", Some("True"))]), "");
+        let denied = [approve("ann", None), approve("ben", None), decide("eve", "Deny", "sha256:0", None)];
+        assert_eq!(message(&denied), "eve denies it (kubectl nudge deny shop 3 --undo withdraws that)");
     }
 
     #[test]

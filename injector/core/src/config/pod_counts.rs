@@ -8,7 +8,7 @@ use nudge_protocol::bounded_text::clip;
 
 use crate::injection::Uptake;
 use crate::pods::PodState;
-use crate::restart::{StartState, StartTimes, objects_with_version};
+use crate::restart::{StartState, starts_with_target};
 use crate::rollout::{Subjects, Thresholds, version_to_publish};
 
 /// The maximum length of the name of a container that is left alone, in bytes.
@@ -27,11 +27,11 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
         counts.ready += u32::from(ready && assigned.is_some() && running == assigned);
         counts.failed += u32::from(failed);
     };
-    let started = started_with_target(name, config, status);
+    let start_of = starts_with_target(config, status);
     for pod in pods.by_steps() {
         let target = thresholds.as_ref().filter(|(_, thresholds)| thresholds.is_assigned(pod));
         let assigned = target.map(|(target, _)| *target).or(current);
-        let runs = pod.runs.as_deref().filter(|runs| Some(*runs) != goal || started(pod));
+        let runs = pod.runs.as_deref().filter(|runs| Some(*runs) != goal || start_of(pod) == StartState::Present);
         count(assigned, runs, pod.is_ready(), pod.failure.is_some());
     }
     for pod in pods.by_restart() {
@@ -40,23 +40,6 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     counts.summary = format!("{}/{}", counts.on_target, counts.total);
     counts.left_alone = left_alone(name, pods.by_steps().iter().map(|pod| &*pod.pod).chain(pods.by_restart()));
     counts
-}
-
-/// Returns whether what a pod reads only at its start is the version that the rollout moves to. At rest and on the way
-/// back every pod counts.
-fn started_with_target(
-    name: &str,
-    config: &VersionedConfig,
-    status: &VersionedConfigStatus,
-) -> impl Fn(&PodState) -> bool {
-    let is_forward =
-        matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
-    let target = status.target_version.as_deref().filter(|_| is_forward);
-    let start = target.map(|target| (StartTimes::of(status, target), objects_with_version(config, status, target)));
-    move |pod| {
-        let Some((times, objects)) = &start else { return true };
-        times.state_of(pod, name, objects) == StartState::Present
-    }
 }
 
 /// Returns the names of containers that are left alone: nothing is claimed about the version that they run.

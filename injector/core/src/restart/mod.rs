@@ -40,5 +40,5 @@ pub use pods_behind::{
 pub use read_keys::ReadKeys;
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
 pub use restart_goal::{RestartGoal, is_restarting};
-pub use start_times::{StartState, StartTimes, objects_with_version};
+pub use start_times::{StartState, StartTimes, objects_with_version, starts_with_target};
 pub use workload::{Hold, PodRestarts, ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};

@@ -81,6 +81,23 @@ impl StartTimes {
     }
 }
 
+/// Returns the state of what a pod read at its start, compared with the version that the rollout moves pods to. At rest
+/// and on the way back every pod counts as one that started with its version: times say nothing about equal contents.
+pub fn starts_with_target(
+    config: &VersionedConfig,
+    status: &VersionedConfigStatus,
+) -> impl Fn(&PodState) -> StartState + use<> {
+    let is_forward =
+        matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
+    let target = status.target_version.as_deref().filter(|_| is_forward);
+    let start = target.map(|target| (StartTimes::of(status, target), objects_with_version(config, status, target)));
+    let name = config.metadata.name.clone().unwrap_or_default();
+    move |pod| match &start {
+        Some((times, objects)) => times.state_of(pod, &name, objects),
+        None => StartState::Present,
+    }
+}
+
 /// Returns the kinds of objects of the config's name that bring this version: `spec.objects` has them, and the version
 /// has parts of the kind.
 pub fn objects_with_version(config: &VersionedConfig, status: &VersionedConfigStatus, version: &str) -> Vec<PartKind> {

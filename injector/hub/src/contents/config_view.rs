@@ -11,6 +11,7 @@ use nudge_core::config::is_importing;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
+use nudge_core::restart::{StartState, starts_with_target};
 use nudge_core::rollout::{assigned_version, is_same_content};
 use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
@@ -33,6 +34,8 @@ pub(crate) struct ConfigView {
     pub(crate) content: Result<Arc<Content>, Arc<HubProblem>>,
     /// The version that only a restart brings to this pod.
     pub(crate) restart_version: Option<VersionName>,
+    /// What the pod read at its start, compared with its version.
+    pub(crate) start: StartState,
     /// The delay until the pod is notified of the change, if its return is spread.
     pub(crate) spread: Option<Duration>,
     /// The timeout of the acknowledgement by the pod's containers.
@@ -48,6 +51,7 @@ impl ConfigView {
             version: None,
             content,
             restart_version: None,
+            start: StartState::Present,
             spread: None,
             ack_timeout_seconds: None,
         }
@@ -225,7 +229,10 @@ fn assigned_view(
             }
         }
     };
-    ConfigView { version: Some(version), ..ConfigView::new(name, content) }
+    let is_target = status.is_some_and(|status| status.target_version.as_deref() == Some(version.as_str()));
+    let start_of = status.filter(|_| is_target).map(|status| starts_with_target(config, status));
+    let start = start_of.map_or(StartState::Present, |start_of| start_of(pod));
+    ConfigView { version: Some(version), start, ..ConfigView::new(name, content) }
 }
 
 /// Leaves out the contents that would make the pod's dictionary too large for the agent.

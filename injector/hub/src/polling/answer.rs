@@ -194,6 +194,7 @@ mod tests {
             version,
             content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
             restart_version: None,
+            start: nudge_core::restart::StartState::Present,
             spread: None,
             ack_timeout_seconds: None,
         }

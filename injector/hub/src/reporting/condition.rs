@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nudge_api::{Explanation, Reason};
 use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_core::restart::StartState;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::{HubProblem, HubReason, ReportRequest, ReportedConfig, ReportedContainer, ReportedProblem};
 use nudge_protocol::pod::AGENT_CONTAINER;
@@ -61,16 +62,18 @@ pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest
         return None;
     }
     let containers = container_problem(pod, report);
+    let is_unchanged = is_unchanged(pod, views, report);
     let explain = |views: &[ConfigView], acknowledged: bool| {
         let agent = views.iter().filter_map(|view| agent_problem(view, reported_config(view)?));
         let containers = containers.clone().filter(|_| !acknowledged);
         let hub = views.iter().filter_map(|view| hub_problem(view, reported_config(view)));
         let restart = views.iter().filter_map(restart_explanation);
+        let start = views.iter().filter(|_| acknowledged && !is_unchanged).filter_map(start_explanation);
         // If nothing is served, no container has anything to acknowledge.
         let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
-        summarize(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
+        summarize(&agent.chain(containers).chain(hub).chain(restart).chain(start).chain(silent).collect::<Vec<_>>())
     };
-    let success = if is_unchanged(pod, views, report) { ReportState::Unchanged } else { ReportState::Acknowledged };
+    let success = if is_unchanged { ReportState::Unchanged } else { ReportState::Acknowledged };
     let reason =
         |explanation: Option<&Explanation>| explanation.map_or(success.reason(), |explanation| explanation.reason);
     let explanation = explain(views, report.acknowledged);
@@ -210,6 +213,22 @@ fn restart_explanation(view: &ConfigView) -> Option<Explanation> {
     Some(Reason::NotRestarted.explained(message))
 }
 
+/// Explains that a container has read something at its start that is older than the version of the pod.
+fn start_explanation(view: &ConfigView) -> Option<Explanation> {
+    let (name, version) = (&view.name, view.version.as_ref()?);
+    let (container, cause) = match &view.start {
+        StartState::Present => return None,
+        StartState::Older { container, path } => {
+            (container, format!("reads {path} and did not start with version {version}"))
+        }
+        StartState::ObjectLacksVersion { container, kind } => {
+            (container, format!("reads the {kind} at its start, which does not hold version {version}"))
+        }
+    };
+    let message = format!("container {container} {cause} of config {name}; only a restart of the pod brings it");
+    Some(Reason::NotRestarted.explained(message))
+}
+
 fn hub_reason(reason: HubReason) -> Reason {
     match reason {
         HubReason::Resolving => Reason::Resolving,
@@ -238,6 +257,7 @@ mod tests {
             version: VersionName::new(version).ok(),
             content: Ok(Arc::new(content)),
             restart_version: None,
+            start: StartState::Present,
             spread: None,
             ack_timeout_seconds: None,
         }
@@ -258,6 +278,35 @@ mod tests {
         let restarts = ConfigView { restart_version: VersionName::new("2").ok(), ..view("shop", 3, "1") };
         let message = "shop=1; only a restart of the pod brings version 2 of config shop";
         assert_eq!(judged(&[restarts], &report(vec![config("shop", 3, "1")])), expect(false, "NotRestarted", message));
+    }
+
+    #[test]
+    fn a_pod_whose_container_did_not_start_with_its_version_is_not_current() {
+        use nudge_api::PartKind::ConfigMap;
+        use nudge_core::injection::ReadPath;
+
+        let container = || "app".to_owned();
+        let older = StartState::Older { container: container(), path: ReadPath::Variables(ConfigMap) };
+        let lacks = StartState::ObjectLacksVersion { container: container(), kind: ConfigMap };
+        for (start, cause) in [
+            (older.clone(), "reads the ConfigMap by variables and did not start with version 2 of config shop"),
+            (lacks, "reads the ConfigMap at its start, which does not hold version 2 of config shop"),
+        ] {
+            let views = [ConfigView { start, ..view("shop", 3, "2") }];
+            let message = format!("shop=2; container app {cause}; only a restart of the pod brings it");
+            assert_eq!(judged(&views, &report(vec![config("shop", 3, "2")])), expect(false, "NotRestarted", &message));
+        }
+        let views = [ConfigView { start: older, ..view("shop", 3, "2") }];
+        let reported = |outcome, acknowledged| ReportRequest {
+            containers: vec![super::tests::container(outcome, acknowledged)],
+            acknowledged,
+            ..report(vec![config("shop", 3, "2")])
+        };
+        assert_eq!(judged(&views, &reported(Outcome::Failed, false)).1, "Failed", "a failure says more");
+        assert_eq!(judged(&views, &reported(Outcome::Pending, false)).1, "Pending");
+        assert_eq!(judged(&views, &reported(Outcome::Unchanged, true)).1, "Unchanged", "it proves nothing");
+        let restarted = judge(&PodState::default(), &views, &reported(Outcome::Delivered, true), 1).unwrap();
+        assert!(restarted.state.is_acknowledged(), "the rollout continues with its restarts");
     }
 
     fn report(configs: Vec<ReportedConfig>) -> ReportRequest {

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
 use kube::api::ListParams;
-use nudge_api::{PartKind, RolloutPolicy, VersionedConfig};
+use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use nudge_core::restart::Workload;
 use nudge_protocol::labels;
@@ -21,6 +21,8 @@ pub(super) struct ClusterFacts {
     pub(super) workloads: Vec<Workload>,
     /// The policies of the namespace.
     pub(super) policies: Policies,
+    /// The decisions of users about versions.
+    pub(super) approvals: Vec<VersionApproval>,
     /// All configs of the namespace.
     pub(super) configs: Vec<VersionedConfig>,
     /// The rights that somebody lacks.
@@ -55,11 +57,14 @@ impl ClusterFacts {
         let configs = optional.read("whether another config is moved first", configs)?;
         let policies = optional.read("policies of the cluster", policies(session).await)?;
         let policies = Policies::Known(policies.into_iter().flatten().map(Into::into).collect());
+        let approvals = session.list::<VersionApproval>("VersionApprovals").await;
+        let approvals = optional.read("approvals that are given", approvals)?.unwrap_or_default();
         let mut missing_rights = rights_of_nudge(session, config, &mut unread).await;
         if !is_requested {
             missing_rights.extend(rights_of_user(session, config).await?);
         }
-        Ok(Self { pods, workloads, policies, configs: configs.unwrap_or_default(), missing_rights, unread })
+        let configs = configs.unwrap_or_default();
+        Ok(Self { pods, workloads, policies, approvals, configs, missing_rights, unread })
     }
 }
 

@@ -59,8 +59,8 @@ pub(super) fn holds(
     }
     let sealed = planned.version.as_deref().and_then(|version| config.status.as_ref()?.version(version));
     let digest = sealed.map(sealed_digest);
-    let candidate =
-        VersionCandidate { version: planned.version.as_deref().unwrap_or_default(), digest: digest.as_deref() };
+    let version = planned.version.as_deref().unwrap_or_default();
+    let candidate = VersionCandidate { version, digest: digest.as_deref(), approvals: &facts.approvals };
     let time = Time(now);
     let now = Now { time: &time, steady: SteadyTime(0) };
     let foreseen = foreseen_holds(config, candidate, pods.by_steps, &facts.policies, now);

@@ -266,7 +266,7 @@ fn containers(subject: &Subject, pods: &[ConfigPod<'_>], changed: Option<&[KeyPl
         for uptake in reads.uptakes_of(name, |kind| config.spec.owns(kind)) {
             let keys = stated_keys(&object.metadata, uptake.container);
             let is_read = |key: &str| keys.iter().flatten().any(|pattern| pattern.matches(key));
-            let (effect, reason) = match effect(uptake.uptake) {
+            let (effect, reason) = match (effect(uptake.uptake), uptake.describe(&object.metadata)) {
                 (Effect::Notified, reason) if keys.is_some() && !may_change(changed, is_read) => {
                     (Effect::Untouched, format!("{reason}, but it reads no key that changes"))
                 }
@@ -281,14 +281,13 @@ fn containers(subject: &Subject, pods: &[ConfigPod<'_>], changed: Option<&[KeyPl
     counts.into_iter().map(plan).collect()
 }
 
-/// Returns what happens to a container that takes a version in this way, and why.
-fn effect(uptake: Uptake) -> (Effect, String) {
-    let effect = match uptake {
+/// Returns what happens to a container that takes a version in this way.
+fn effect(uptake: Uptake) -> Effect {
+    match uptake {
         Uptake::Notified(Notify::InPlace) | Uptake::Restart(_) => Effect::Restarted,
         Uptake::Notified(_) => Effect::Notified,
         Uptake::WatchesFiles | Uptake::Asks | Uptake::Itself => Effect::Untouched,
-    };
-    (effect, uptake.to_string())
+    }
 }
 
 /// Returns the workloads that take the version by a restart, and those that would if the config let them.

@@ -71,6 +71,7 @@ fn subject(spec: &Value, pods: &[Value]) -> Subject {
         pods: Some(pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect()),
         workloads: Vec::new(),
         policies: Policies::default(),
+        approvals: Vec::new(),
         configs: Vec::new(),
         missing_rights: Vec::new(),
         unread: Vec::new(),
@@ -198,6 +199,14 @@ fn workloads_that_read_the_object_are_restarted_where_they_can_be() {
     let ignored = restarts(&json!({"version": "2", "objects": ["ConfigMap"], "agentlessPolicy": "Ignore"}));
     assert_eq!(ignored[0], row("api", "untouched", format!("{reads}, and spec.agentlessPolicy is Ignore")));
     assert_eq!(restarts(&json!({"version": "2"})), json!([]), "the object is not the config's");
+}
+
+#[test]
+fn what_shows_that_a_container_took_the_version_is_named() {
+    let annotations = json!({"nudge.dev/notify": "SIGHUP", "nudge.dev/verify.app": "workers within 45s"});
+    let subject = subject(&json!({"version": "2"}), &[pod("web-a", &annotations, &app(&json!({})))]);
+    let container = &serde_json::to_value(plan(&subject)).unwrap()["containers"][0];
+    assert_eq!(container["reason"], "SIGHUP, verified by workers");
 }
 
 #[test]

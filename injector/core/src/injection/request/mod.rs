@@ -14,4 +14,5 @@ pub use opt_in::opts_in;
 pub(super) use pod_configs::{gate_warning, resolve_configs};
 pub use pod_request::{PodRequest, read};
 pub(super) use unknown::check_unknown_keys;
+pub(super) use update_way::stated_expectation;
 pub use update_way::{UpdateWay, is_updated_by_rollout, stated_keys, stated_way};

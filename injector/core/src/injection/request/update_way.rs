@@ -2,9 +2,10 @@
 //! update of the workload brings the version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_protocol::expectation::Expectation;
 use nudge_protocol::{KeyPattern, Notify};
 
-use super::annotations::{KEYS, NOTIFY, VARIABLES, WEBHOOK, of_container};
+use super::annotations::{KEYS, NOTIFY, VARIABLES, VERIFY, WEBHOOK, of_container};
 use crate::injection::annotation_values;
 
 /// The value for pods that take another version only by a rolling update of their workload.
@@ -52,6 +53,11 @@ pub fn stated_way(meta: &ObjectMeta, container: &str) -> Option<UpdateWay> {
 /// all.
 pub fn stated_keys(meta: &ObjectMeta, container: &str) -> Option<Vec<KeyPattern>> {
     annotation_values::key_patterns(meta.annotations.as_ref()?.get(&format!("{KEYS}.{container}"))?).ok()
+}
+
+/// Returns what a container must show after its notification, as the annotations of its pod say.
+pub(in crate::injection) fn stated_expectation(meta: &ObjectMeta, container: &str) -> Option<Expectation> {
+    meta.annotations.as_ref()?.get(&format!("{VERIFY}.{container}"))?.parse().ok()
 }
 
 #[cfg(test)]

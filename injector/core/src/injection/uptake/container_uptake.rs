@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::{ConfigName, Notify};
 
 use super::pod_reads::{ContainerReads, PodReads, ReadPath};
-use crate::injection::request::UpdateWay;
+use crate::injection::request::{UpdateWay, stated_expectation};
 
 /// The way a container takes a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,17 @@ pub struct ContainerUptake<'a> {
     pub config: &'a ConfigName,
     /// The way.
     pub uptake: Uptake,
+}
+
+impl ContainerUptake<'_> {
+    /// Describes how the container takes a version, and what must show that it did, as the annotations of its pod say.
+    pub fn describe(&self, meta: &ObjectMeta) -> String {
+        let is_verified = matches!(self.uptake, Uptake::Notified(notify) if notify != Notify::InPlace);
+        match stated_expectation(meta, self.container).filter(|_| is_verified) {
+            Some(expectation) => format!("{}, verified by {}", self.uptake, expectation.sign),
+            None => self.uptake.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for RestartCause {

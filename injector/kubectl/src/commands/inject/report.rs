@@ -164,7 +164,7 @@ impl InjectedPod {
                 rows.push(vec![container.name.clone(), or_none(None), way.to_owned()]);
             }
             let row = |uptake: &ContainerUptake<'_>| {
-                vec![container.name.clone(), uptake.config.to_string(), uptake.uptake.to_string()]
+                vec![container.name.clone(), uptake.config.to_string(), uptake.describe(&self.pod.metadata)]
             };
             rows.extend(of_container.map(row));
         }
@@ -289,6 +289,8 @@ job         web      a restart, because it reads the ConfigMap by variables
         let webhook =
             json!({"nudge.dev/notify.app": "webhook", "nudge.dev/webhook.app": "http://127.0.0.1:8080/changed"});
         assert_eq!(way(webhook).0, "webhook");
+        let verified = json!({"nudge.dev/notify.app": "SIGHUP", "nudge.dev/verify.app": "workers within 45s"});
+        assert_eq!(way(verified).0, "SIGHUP, verified by workers");
         assert_eq!(way(json!({"nudge.dev/notify": "none"})).0, "itself (notify: none)");
         assert_eq!(way(json!({"nudge.dev/notify": "rollout"})).0, "a restart, because its pod has notify: rollout");
         let (signal, text) = way(json!({"nudge.dev/notify": "SIGHUP", "nudge.dev/containers": "app"}));
