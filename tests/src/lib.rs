@@ -32,6 +32,7 @@ pub use cluster::installation::Installation;
 pub use cluster::pair::Pair;
 pub use cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 pub use commands::finished::Finished;
+pub use commands::helm::Helm;
 pub use commands::terminal::Terminal;
 pub use eventually::{eventually, eventually_blocking};
 pub use fakes::balancer::Balancer;

@@ -5,6 +5,7 @@
     helm.py lint CHART --namespace NAMESPACE [-f VALUES]
     helm.py package CHART --destination FOLDER
     helm.py install | upgrade NAME CHART --namespace NAMESPACE --kubeconfig FILE [-f VALUES] [--create-namespace]
+    helm.py rollback NAME REVISION --namespace NAMESPACE --kubeconfig FILE
     helm.py uninstall NAME --namespace NAMESPACE --kubeconfig FILE
 """
 
@@ -16,7 +17,7 @@ import helm_python as helm
 
 def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("verb", choices=["template", "lint", "package", "install", "upgrade", "uninstall"])
+    parser.add_argument("verb", choices=["template", "lint", "package", "install", "upgrade", "rollback", "uninstall"])
     parser.add_argument("what", nargs="+")
     parser.add_argument("--namespace")
     parser.add_argument("--kubeconfig")
@@ -47,6 +48,8 @@ def main():
     with helm.Config(kubeconfig_path=args.kubeconfig, namespace=args.namespace) as config:
         if args.verb == "uninstall":
             config.uninstall(args.what[0])
+        elif args.verb == "rollback":
+            config.rollback(args.what[0], version=int(args.what[1]))
         elif args.verb == "install":
             config.install(chart, args.what[0], values, namespace=args.namespace, create_namespace=args.create_namespace)
         else:

@@ -2,6 +2,7 @@
 //! [`Installation::shared`](nudge_tests::Installation::shared), each in a namespace of its own.
 
 mod baseline;
+mod editors;
 mod kubelet;
 mod restarts;
 mod rollouts;

@@ -127,6 +127,29 @@ fn parts_are_read_again_to_know_who_made_them() {
 }
 
 #[test]
+fn two_users_approve_a_text_whoever_created_its_objects() {
+    for author in [Some("the control plane"), None] {
+        let mut fixture = Fixture::new(None).with("1").with("2");
+        fixture.config.spec.objects = vec![PartKind::ConfigMap];
+        fixture.write_text("1");
+        fixture.step();
+        fixture.config.spec.rollout.approval = Some(Approval::default());
+        // No webhook has seen who created an object.
+        fixture.facts.values_mut().for_each(|facts| facts.author = author.map(str::to_owned));
+        fixture.write_text("2");
+        fixture.now += 60;
+        fixture.step();
+        fixture.approve("bob", "2");
+        fixture.step();
+        let (_, reason, message) = fixture.ready();
+        assert_eq!(reason, "AwaitingApproval", "{author:?}");
+        assert!(message.contains("has 1 of 2 approvals") && message.contains("kubectl nudge approve"), "{message}");
+        fixture.approve("carol", "2");
+        assert_eq!(fixture.step().status.current_version.as_deref(), Some("2"), "{author:?}");
+    }
+}
+
+#[test]
 fn an_approval_of_what_was_there_before_does_not_count() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.step();

@@ -1,5 +1,6 @@
 //! The version of a config that continues only with approvals: its authors, and the user who requested it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nudge_api::{Approval, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
@@ -56,6 +57,11 @@ pub(super) fn gated_version<'a>(
     let (needed, approval_owner) = needed_approval(aim, (config, status), policies, now)?;
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
+    let authors = match authors {
+        // The creators of its objects did not write it, so they do not matter, and two approvals are required instead.
+        Authors::Unknown if is_text(config, aim) => Authors::Known(BTreeSet::new()),
+        authors => authors,
+    };
     let unread = if needed.not_author { unread } else { Vec::new() };
     let named = config.spec.version.as_deref() == Some(aim);
     let asker = match requesters.current.as_ref().filter(|_| named) {
@@ -88,9 +94,13 @@ pub(super) fn needed_approval(
     let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
     let needed = approval.filter(|_| !is_known && override_reason(config, aim, now).is_none())?;
     // Nobody knows who wrote a text, so of two approvers one at least is not its author.
-    let is_text = is_of_text(aim) || config.spec.follows_text();
-    let least = if needed.not_author && is_text { 2 } else { 1 };
+    let least = if needed.not_author && is_text(config, aim) { 2 } else { 1 };
     Some((Approval { required: needed.required.max(least), ..needed }, approval_owner))
+}
+
+/// Returns whether the version is the text of the config's objects, or was made of one.
+fn is_text(config: &VersionedConfig, version: &str) -> bool {
+    is_of_text(version) || config.spec.follows_text()
 }
 
 /// Returns why this version should be assigned to all pods at once. An override that has expired has no effect.

@@ -14,14 +14,16 @@ use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
 fn fixture() -> Fixture {
     let mut fixture = Fixture::new(None).with("1").with("2").with("3");
     fixture.config.spec.objects = vec![PartKind::ConfigMap];
-    write(&mut fixture, "1");
+    fixture.write_text("1");
     fixture.step();
     fixture
 }
 
-/// The text is this version now.
-fn write(fixture: &mut Fixture, version: &str) {
-    fixture.config.status = Some(record_text(&fixture.config, Ok(version), &at(fixture.now)).0);
+impl Fixture {
+    /// The text is this version now.
+    pub(super) fn write_text(&mut self, version: &str) {
+        self.config.status = Some(record_text(&self.config, Ok(version), &at(self.now)).0);
+    }
 }
 
 /// The state of a move: the current version, the target, and whether pods are moved.
@@ -50,7 +52,7 @@ fn pod_with(runs: &str, state: ReportState) -> Vec<Arc<PodState>> {
 #[test]
 fn a_text_lasts_over_decisions_until_a_version_is_named() {
     let mut fixture = fixture();
-    write(&mut fixture, "2");
+    fixture.write_text("2");
     fixture.now += 60;
     let status = fixture.step().status;
     assert_eq!((state(&status), status.desired_version.as_deref()), (("2", None, None), Some("2")));
@@ -77,12 +79,12 @@ fn another_text_ends_a_move_at_once_and_begins_a_minute_after_that_move() {
     let mut fixture = fixture();
     fixture.pods = pod("1");
     fixture.step();
-    write(&mut fixture, "2");
+    fixture.write_text("2");
     fixture.now += 60;
     let began = fixture.now;
     assert_eq!(state(&fixture.step().status), ("1", Some("2"), Some(RolloutStage::Moving)));
     fixture.now = began + 20;
-    write(&mut fixture, "3");
+    fixture.write_text("3");
     let status = fixture.step().status;
     assert_eq!((state(&status), status.state()), (("1", Some("3"), None), ConfigState::Waiting), "no pod has it");
     assert_eq!(fixture.ready().1, "Unsettled", "{:?}", fixture.ready());
@@ -91,22 +93,45 @@ fn another_text_ends_a_move_at_once_and_begins_a_minute_after_that_move() {
     fixture.now = began + 62;
     assert_eq!(state(&fixture.step().status), ("1", Some("3"), Some(RolloutStage::Moving)));
     // The text of the current version ends a move without a wait.
-    write(&mut fixture, "1");
+    fixture.write_text("1");
     let status = fixture.step().status;
     assert_eq!((state(&status), status.state()), (("1", None, None), ConfigState::Current));
 }
 
 #[test]
+fn a_tool_that_writes_the_old_text_again_and_again_ends_five_moves() {
+    let mut fixture = fixture();
+    fixture.pods = pod("1");
+    fixture.step();
+    fixture.now += 60;
+    let mut waits = 0;
+    // Somebody edits the text every 6 s, and the tool undoes it after 3 s.
+    for _ in 0..150 {
+        fixture.write_text("2");
+        fixture.step();
+        waits += u32::from(fixture.ready().2.contains("has ended 5 moves in a row"));
+        fixture.now += 3;
+        fixture.write_text("1");
+        let status = fixture.step().status;
+        assert_eq!((state(&status), status.state()), (("1", None, None), ConfigState::Current));
+        fixture.now += 3;
+    }
+    let status = fixture.step().status;
+    let moves = status.releases.iter().filter(|release| release.version == "2");
+    assert_eq!((moves.count(), waits > 90), (5, true), "{:#?}", status.releases);
+}
+
+#[test]
 fn the_text_of_the_previous_version_returns_in_one_write_unless_a_hold_withholds_it() {
     let mut fixture = fixture();
-    write(&mut fixture, "2");
+    fixture.write_text("2");
     fixture.now += 60;
     fixture.step();
     fixture.pods = pod("2");
     fixture.step();
     fixture.config.spec.rollout.hold =
         Some(Hold { reason: "release day".to_owned(), until_time: None, protected: false });
-    write(&mut fixture, "1");
+    fixture.write_text("1");
     let status = fixture.step().status;
     assert_eq!(state(&status), ("2", Some("1"), None), "everybody who writes the object could return it");
     fixture.config.spec.rollout.hold = None;
@@ -116,7 +141,7 @@ fn the_text_of_the_previous_version_returns_in_one_write_unless_a_hold_withholds
 #[test]
 fn who_follows_a_text_is_not_sent_to_spec_version() {
     let mut missing = fixture();
-    write(&mut missing, "9");
+    missing.write_text("9");
     missing.step();
     let expected = "version 9 does not exist; correct the text, or make another version current with kubectl nudge use shop VERSION: 3, 2, 1";
     assert_eq!(missing.ready().2, expected);
@@ -125,7 +150,7 @@ fn who_follows_a_text_is_not_sent_to_spec_version() {
     stopped.config.spec.rollout.on_failure = OnFailure::Hold;
     stopped.pods = pod("1");
     stopped.step();
-    write(&mut stopped, "2");
+    stopped.write_text("2");
     stopped.now += 60;
     stopped.step();
     stopped.pods = pod_with("1", ReportState::Failed(Reason::CheckRefused.explained("app says no")));

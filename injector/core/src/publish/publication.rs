@@ -128,8 +128,11 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
         return refusal(Reason::TooLarge, message);
     }
     let Some(stored) = stored else { return Publication::Write };
-    if let Some(explanation) = other_type(stored, goal, content) {
-        return Publication::Refused(explanation);
+    if let Some(other) = other_type(stored, goal, content) {
+        let message = format!(
+            "Secret {name} {other}, and a type can't be changed; delete Secret {name}: Nudge creates it with that type"
+        );
+        return refusal(Reason::OtherType, message);
     }
     let is_same = stored.content.values() == content.values();
     if is_same && label(&stored.metadata, labels::PUBLISHED) == Some(version) {
@@ -145,16 +148,11 @@ pub fn decide_publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'
     immutable(stored, goal).map_or(Publication::Write, Publication::Refused)
 }
 
-/// Returns the conflict if the stored Secret has another type.
-fn other_type(stored: &PublishedObject, goal: &PublishGoal<'_>, content: &PublishedContent) -> Option<Explanation> {
-    let PublishGoal { name, version, .. } = *goal;
+/// Returns the two types if the stored Secret has another type.
+fn other_type(stored: &PublishedObject, goal: &PublishGoal<'_>, content: &PublishedContent) -> Option<String> {
     let (stored_type, secret_type) = (stored.content.secret_type()?, content.secret_type()?);
-    (stored_type != secret_type).then(|| {
-        Reason::OtherType.explained(format!(
-            "Secret {name} has type {stored_type} and version {version} has {secret_type}, and a type can't be changed; delete Secret \
-             {name}: Nudge creates it with that type"
-        ))
-    })
+    let other = || format!("has type {stored_type} and version {} has {secret_type}", goal.version);
+    (stored_type != secret_type).then(other)
 }
 
 /// Returns the conflict if the stored object is immutable.
@@ -179,12 +177,26 @@ fn decide_write_back(
     let is_left = stored.content.values() == text.values() && (has_label || !needs_label);
     match (compare_text(stored, goal), goal.content) {
         (Publication::OtherText(_), Some(content)) if is_left => {
-            let refusal = foreign_writer(&stored.metadata, goal).map(|message| Reason::NotOurs.explained(message));
-            let refusal = refusal.or_else(|| other_type(stored, goal, content)).or_else(|| immutable(stored, goal));
-            refusal.map_or(Publication::Write, Publication::Refused)
+            kept_text(stored, goal, content).map_or(Publication::Write, Publication::Refused)
         }
         (publication, _) => publication,
     }
+}
+
+/// Returns why the object keeps the text that should give way.
+fn kept_text(stored: &PublishedObject, goal: &PublishGoal<'_>, content: &PublishedContent) -> Option<Explanation> {
+    let PublishGoal { kind, name, version, .. } = *goal;
+    let cause = if let Some(writer) = foreign_writer(&stored.metadata, goal) {
+        Reason::NotOurs.explained(format!("because {writer}, so correct the text there"))
+    } else if let Some(other) = other_type(stored, goal, content) {
+        Reason::OtherType.explained(format!("because it {other}; correct the text"))
+    } else if stored.immutable == Some(true) {
+        Reason::Immutable.explained("because it is immutable; delete it, and create it again with a correct text")
+    } else {
+        return None;
+    };
+    let message = format!("{kind} {name} does not get the text of version {version} back, {}", cause.message);
+    Some(cause.reason.explained(message))
 }
 
 /// Compares the text of an object, which Nudge does not write, with the version.
@@ -227,23 +239,23 @@ fn foreign_writer(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<Strin
     let PublishGoal { kind, name, .. } = *goal;
     let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     if is_owned || name == RESERVED {
-        return Some(format!(
-            "{kind} {name} belongs to somebody else, who would overwrite it; give the config another name"
-        ));
+        return Some(format!("{kind} {name} belongs to somebody else, who would overwrite it"));
     }
     let applier = other_managers(metadata, goal).find(|entry| entry.operation.as_deref() == Some("Apply"))?;
-    Some(managed_message(applier, goal))
+    Some(managed_by(applier, goal))
 }
 
-/// Returns why the object is not Nudge's.
+/// Returns why the object is not Nudge's, and what to do.
 fn ownership_refusal(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Option<String> {
     let PublishGoal { kind, name, content, .. } = *goal;
     let metadata = &stored.metadata;
+    let with_remedy = |writer: String| format!("{writer}; remove its data there, or give the config another name");
     if !kind.is_created() {
         // A manager that applies the content of the version is no second writer.
         let is_same = content.is_some_and(|content| content.values() == stored.content.values());
         let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-        return foreign_writer(metadata, goal).filter(|_| is_owned || name == RESERVED || !is_same);
+        let writer = foreign_writer(metadata, goal).filter(|_| is_owned || name == RESERVED || !is_same);
+        return writer.map(with_remedy);
     }
     // A Secret without the label is never adopted.
     if label(metadata, labels::PUBLISHED).is_none() {
@@ -256,7 +268,8 @@ fn ownership_refusal(stored: &PublishedObject, goal: &PublishGoal<'_>) -> Option
     let has_digest =
         metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST_ANNOTATION));
     let writer = || other_managers(metadata, goal).find(|_| !has_digest);
-    foreign_writer(metadata, goal).or_else(|| writer().map(|entry| managed_message(entry, goal)))
+    let writer = foreign_writer(metadata, goal).or_else(|| writer().map(|entry| managed_by(entry, goal)));
+    writer.map(with_remedy)
 }
 
 /// Returns the other managers of the object's data.
@@ -269,14 +282,9 @@ fn other_managers<'a>(
     entries.filter(move |entry| entry.manager.as_deref() != Some(writer) && has_data(entry))
 }
 
-fn managed_message(entry: &ManagedFieldsEntry, goal: &PublishGoal<'_>) -> String {
-    let manager = entry.manager.clone().unwrap_or_default();
-    format!(
-        "the data of {} {} is managed by {}, which would overwrite it; remove it there, or give the config another name",
-        goal.kind,
-        goal.name,
-        clip(manager, MAX_MANAGER_BYTES)
-    )
+fn managed_by(entry: &ManagedFieldsEntry, goal: &PublishGoal<'_>) -> String {
+    let manager = clip(entry.manager.clone().unwrap_or_default(), MAX_MANAGER_BYTES);
+    format!("the data of {} {} is managed by {manager}, which would overwrite it", goal.kind, goal.name)
 }
 
 fn has_data(entry: &ManagedFieldsEntry) -> bool {

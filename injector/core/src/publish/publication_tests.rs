@@ -228,14 +228,23 @@ fn a_text_that_gives_way_is_written_and_no_other() {
 fn nobody_who_would_write_again_is_fought() {
     for kind in KINDS {
         let refused = |publication| match publication {
-            Publication::Refused(explanation) => Some(explanation.reason),
+            Publication::Refused(explanation) => Some(explanation),
             _ => None,
         };
-        let by_text = |stored: &PublishedObject| refused(decide_left(kind, stored, "two", false));
+        let by_text = |stored: &PublishedObject| {
+            let explanation = refused(decide_left(kind, stored, "two", false))?;
+            let message = explanation.message;
+            assert!(
+                message.starts_with(&format!("{kind} shop does not get the text of version 1 back, because ")),
+                "{message}"
+            );
+            assert!(!message.contains("another name"), "{message}");
+            Some(explanation.reason)
+        };
         let by_version = |mut stored: PublishedObject| {
             stored.metadata.annotations = written(kind, None, "0", "zero").metadata.annotations;
             stored.metadata.labels = written(kind, None, "0", "zero").metadata.labels;
-            refused(decide(Some(&stored), "1", None, &content(kind, "one"), kind))
+            refused(decide(Some(&stored), "1", None, &content(kind, "one"), kind)).map(|explanation| explanation.reason)
         };
         for (field, operation, expected) in [
             ("f:data", "Apply", Some(Reason::NotOurs)),

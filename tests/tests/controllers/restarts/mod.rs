@@ -2,6 +2,7 @@
 //! by their real controllers; this test takes the place of the kubelet that runs their pods.
 
 mod by_restart;
+mod by_user;
 mod progress;
 mod published_secret;
 mod read_keys;

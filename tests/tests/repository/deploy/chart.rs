@@ -1,10 +1,7 @@
 //! `deploy/chart` compared with the overlays: the same objects, and the messages about wrong values.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
@@ -15,41 +12,20 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use nudge_tests::cluster::Options;
 use nudge_tests::cluster::installation::{NAMESPACE, deploy};
-use nudge_tests::{Cluster, Finished, python, tools};
+use nudge_tests::{Cluster, Finished, Helm};
 use serde_json::{Value, json};
 
 use crate::deploy::manifests::{EVERYWHERE, by_title, difference, documents, everywhere, installed};
 
-/// The program helm, or else its library, which Python has.
-struct Helm(Vec<PathBuf>);
+/// Renders the chart with these values.
+fn render(helm: &Helm, values: &Value) -> Result<BTreeMap<String, Value>> {
+    let finished = helm.run(&template(), values)?;
+    ensure!(finished.code == Some(0), "{values}: {}", finished.stderr);
+    by_title(documents(&finished.stdout)?)
+}
 
-impl Helm {
-    fn find() -> Result<Option<Self>> {
-        if let Some(helm) = tools::look("helm") {
-            return Ok(Some(Self(vec![helm])));
-        }
-        // Debian has no helm, and the library only for amd64.
-        if std::env::consts::ARCH != "x86_64" {
-            tools::skipped("there is no helm");
-            return Ok(None);
-        }
-        let python = python::environment(Path::new(env!("CARGO_TARGET_TMPDIR")), "helm")?;
-        Ok(python.map(|python| Self(vec![python, tools::client("helm/helm.py")])))
-    }
-
-    fn run<A: AsRef<OsStr>>(&self, arguments: &[A], values: &Value) -> Result<Finished> {
-        let file = tempfile::NamedTempFile::new()?;
-        fs::write(file.path(), values.to_string())?;
-        let mut command = Command::new(&self.0[0]);
-        command.args(&self.0[1..]).args(arguments).arg("-f").arg(file.path());
-        Finished::of(&mut command)
-    }
-
-    fn template(&self, values: &Value) -> Result<BTreeMap<String, Value>> {
-        let finished = self.run(&template(), values)?;
-        ensure!(finished.code == Some(0), "{values}: {}", finished.stderr);
-        by_title(documents(&finished.stdout)?)
-    }
+fn find_helm() -> Result<Option<Helm>> {
+    Helm::find(Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
 fn template() -> [String; 5] {
@@ -100,7 +76,7 @@ fn cases() -> [(&'static str, &'static [&'static str], Value); 10] {
 
 #[test]
 fn the_chart_has_the_objects_of_the_overlays() -> Result<()> {
-    let Some(helm) = Helm::find()? else { return Ok(()) };
+    let Some(helm) = find_helm()? else { return Ok(()) };
     for (resource, components, mut values) in cases() {
         let name = format!("{resource} {components:?}");
         let Some(mut kustomized) = installed(resource, components)? else { return Ok(()) };
@@ -109,7 +85,7 @@ fn the_chart_has_the_objects_of_the_overlays() -> Result<()> {
         ensure!(kustomized.remove(&format!("Namespace/{NAMESPACE}")).is_some());
 
         values["keep"] = json!(false);
-        let mut charted = helm.template(&values)?;
+        let mut charted = render(&helm, &values)?;
         charted.values_mut().for_each(plain);
         let test = charted.remove("Pod/nudge-test").context("no test")?;
         assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
@@ -122,21 +98,24 @@ fn the_chart_has_the_objects_of_the_overlays() -> Result<()> {
 
 #[test]
 fn values_reach_what_they_are_for() -> Result<()> {
-    let Some(helm) = Helm::find()? else { return Ok(()) };
+    let Some(helm) = find_helm()? else { return Ok(()) };
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
-    let objects = helm.template(&json!({
-        "images": {
-            "registry": "registry.example.com/team",
-            "tag": "0.2.0",
-            "digests": {"nudge-agent": digest},
-            "pullSecrets": ["registry"],
-            "agentPullSecrets": ["one", "two"],
-        },
-        "control": {"replicas": 3, "env": {"NUDGE_LOG_LEVEL": "debug"}},
-        "hub": {"resources": {"limits": {"memory": "2Gi"}}, "nodeSelector": {"pool": "system"}},
-        "certs": {"tolerations": [{"operator": "Exists"}]},
-        "unknownKeys": "warn",
-    }))?;
+    let objects = render(
+        &helm,
+        &json!({
+            "images": {
+                "registry": "registry.example.com/team",
+                "tag": "0.2.0",
+                "digests": {"nudge-agent": digest},
+                "pullSecrets": ["registry"],
+                "agentPullSecrets": ["one", "two"],
+            },
+            "control": {"replicas": 3, "env": {"NUDGE_LOG_LEVEL": "debug"}},
+            "hub": {"resources": {"limits": {"memory": "2Gi"}}, "nodeSelector": {"pool": "system"}},
+            "certs": {"tolerations": [{"operator": "Exists"}]},
+            "unknownKeys": "warn",
+        }),
+    )?;
     let pod = |name: &str| &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"];
     for name in ["nudge-injector", "nudge-hub", "nudge-certs"] {
         assert_eq!(pod(name)["containers"][0]["image"], "registry.example.com/team/nudge-injector:0.2.0");
@@ -175,7 +154,7 @@ fn values_reach_what_they_are_for() -> Result<()> {
 
 #[test]
 fn wrong_values_are_refused_with_what_is_wrong() -> Result<()> {
-    let Some(helm) = Helm::find()? else { return Ok(()) };
+    let Some(helm) = find_helm()? else { return Ok(()) };
     let cases = [
         (json!({"replicas": 3}), "additional properties 'replicas' not allowed"),
         (json!({"hub": {"replicas": 0}}), "at '/hub/replicas': minimum: got 0, want 1"),
@@ -221,7 +200,7 @@ fn wrong_values_are_refused_with_what_is_wrong() -> Result<()> {
 /// On a real server: Nudge's writes survive an upgrade of the release, and the lasting objects survive its removal.
 #[tokio::test]
 async fn it_is_installed_upgraded_and_removed() -> Result<()> {
-    let Some(helm) = Helm::find()? else { return Ok(()) };
+    let Some(helm) = find_helm()? else { return Ok(()) };
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let kubeconfig = cluster.kubeconfig().display().to_string();
     let chart = deploy().join("chart").display().to_string();
@@ -272,9 +251,7 @@ async fn it_is_installed_upgraded_and_removed() -> Result<()> {
             .all(|webhook| webhook.client_config.ca_bundle.as_ref() == Some(&bundle))
     );
 
-    let mut uninstall = Command::new(&helm.0[0]);
-    uninstall.args(&helm.0[1..]).args(["uninstall", "nudge"]).args(on);
-    done(Finished::of(&mut uninstall)?)?;
+    done(helm.run_with_defaults(&[&["uninstall", "nudge"], &on[..]].concat())?)?;
     ensure!(webhooks.get_opt("nudge-injector").await?.is_none());
     ensure!(deployments.list(&ListParams::default()).await?.items.is_empty());
     let crds: Api<CustomResourceDefinition> = Api::all(client);
