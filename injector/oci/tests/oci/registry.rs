@@ -46,7 +46,7 @@ impl DockerRegistry {
             .context("docker-registry; tests/run installs it")?;
         let mut registry = Self { child, port: 0, _folder: folder };
         let deadline = Instant::now() + Duration::from_secs(30);
-        // It chooses the port, so that nobody else answers at it.
+        // The registry chooses its port: a port chosen here could be taken by then.
         while Instant::now() < deadline && registry.child.try_wait()?.is_none() {
             if let Some(port) = listening_port(&fs::read_to_string(&log)?) {
                 registry.port = port;
