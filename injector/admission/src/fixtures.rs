@@ -214,7 +214,7 @@ impl Lookups for FakeLookups {
             Right::Override(_) => self.may_override,
             Right::Approve(_) => self.may_approve,
             Right::Import(_) => self.may_import,
-            Right::Get(kind, "") => self.may_get.contains(&kind),
+            Right::GetAll(kind) => self.may_get.contains(&kind),
             Right::Get(_, name) => self.may_read.contains(&name),
         };
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);

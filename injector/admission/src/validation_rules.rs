@@ -40,7 +40,7 @@ pub(super) fn new_rules<'a>(
 /// to the author of the rules.
 pub(super) fn rule_rights<'a>(kinds: impl IntoIterator<Item = PartKind>) -> impl Iterator<Item = NeededRight<'a>> {
     kinds.into_iter().map(|kind| {
-        NeededRight::new(Right::Get(kind, ""), "change its spec.validation", "rules can show what values are")
+        NeededRight::new(Right::GetAll(kind), "change its spec.validation", "rules can show what values are")
     })
 }
 

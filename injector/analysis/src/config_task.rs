@@ -137,7 +137,7 @@ impl ConfigTask {
         let patch = Patch::Merge(json!({"status": status}));
         match call(what, api.patch_status(name, &PatchParams::default(), &patch)).await {
             // The object is deleted when the rollout ends.
-            Err(error) if error.code() == 404 => Ok(()),
+            Err(error) if error.code() == Some(404) => Ok(()),
             other => other.map(drop),
         }
     }

@@ -27,11 +27,11 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Returns the HTTP status of the answer, or 0 if there was none.
-    pub fn code(&self) -> u16 {
+    /// Returns the HTTP status of the answer; `None` if no answer came.
+    pub fn code(&self) -> Option<u16> {
         match self.source() {
-            Some(kube::Error::Api(status)) => status.code,
-            _ => 0,
+            Some(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
         }
     }
 

@@ -57,7 +57,7 @@ impl CredentialSecret {
         match call(|| format!("reading Secret {namespace}/{name}"), api.get_opt(name)).await {
             Ok(Some(secret)) => Ok(Self::of(name, secret)),
             Ok(None) => Err(CredentialSecretError::Missing(name.to_owned())),
-            Err(error) if error.code() == 403 => {
+            Err(error) if error.code() == Some(403) => {
                 Err(CredentialSecretError::Forbidden { name: name.to_owned(), account: account.to_owned() })
             }
             Err(error) => Err(CredentialSecretError::Unreadable(name.to_owned(), error)),

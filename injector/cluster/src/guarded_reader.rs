@@ -112,7 +112,7 @@ impl GuardedReader {
             add_service(service, &mut guarded);
         }
         match self.add_slices(&mut guarded).await {
-            Err(ReadCause::Call(error)) if error.code() == 404 => self.add_all_endpoints(&mut guarded).await?,
+            Err(ReadCause::Call(error)) if error.code() == Some(404) => self.add_all_endpoints(&mut guarded).await?,
             result => result?,
         }
         Ok(guarded)

@@ -42,7 +42,7 @@ pub async fn object_holders(
         for_each_object::<CronJob>(client, namespace, |object| add("CronJob", object.name_any(), spec(object))).await;
     match listed {
         // Before Kubernetes 1.21, CronJobs are in another version of the API.
-        Err(error) if error.code() == 404 => {
+        Err(error) if error.code() == Some(404) => {
             for object in old_cron_jobs(client, namespace).await? {
                 let spec = object.data.pointer("/spec/jobTemplate/spec/template/spec").cloned().unwrap_or_default();
                 add("CronJob", object.name_any(), serde_json::from_value(spec).ok());

@@ -13,8 +13,8 @@ const MAX_ANSWER_BYTES: usize = 320;
 pub(super) struct FailureCause {
     /// Whether the API server refuses the call, so that the next attempt would get the same answer.
     pub(super) refused: bool,
-    /// The HTTP status of the answer, or 0 if there was none.
-    pub(super) code: u16,
+    /// The HTTP status of the answer; `None` if no answer came.
+    pub(super) code: Option<u16>,
     /// The text that follows "because" in a message.
     pub(super) text: String,
 }
@@ -45,7 +45,7 @@ impl FailureCause {
                 let verb = if refused { "refuses it" } else { "answers" };
                 let text =
                     if quotes { format!(": {}", one_line(&status.message, MAX_ANSWER_BYTES)) } else { String::new() };
-                format!("the API server {verb} with code {code}{text}")
+                format!("the API server {verb} with code {}{text}", status.code)
             }
             kube::Error::SerdeError(_) => "the answer of the API server is damaged".to_owned(),
             _ => "the API server can't be reached, or broke off its answer".to_owned(),

@@ -58,21 +58,21 @@ fn object_states<K: Send + 'static>(
                 // The error may quote text that could not be parsed, such as that of a Secret.
                 let code = status_code(&error);
                 tracing::debug!(object = name, code, "watch interrupted; retrying");
-                (code == 403).then_some(ObjectState::Forbidden)
+                (code == Some(403)).then_some(ObjectState::Forbidden)
             }
         };
         ready(state)
     })
 }
 
-/// Returns the HTTP status of the answer, or 0 if there was none.
-pub(crate) fn status_code(error: &Error) -> u16 {
+/// Returns the HTTP status of the answer; `None` if no answer came.
+pub(crate) fn status_code(error: &Error) -> Option<u16> {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status))
         | Error::WatchFailed(kube::Error::Api(status))
-        | Error::WatchError(status) => status.code,
-        _ => 0,
+        | Error::WatchError(status) => Some(status.code),
+        _ => None,
     }
 }
 

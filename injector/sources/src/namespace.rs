@@ -59,7 +59,7 @@ pub(crate) async fn follow_namespace(sources: Arc<Sources>, namespace: String) {
                 failures = failures.saturating_add(1);
                 let code = status_code(&error);
                 // A server that has just started may refuse, for a moment, requests that it allows later.
-                if failures == 3 && code == 403 {
+                if failures == 3 && code == Some(403) {
                     tracing::warn!(namespace, "sources can't be read; bind ClusterRole nudge-sources in the namespace");
                 } else {
                     tracing::debug!(namespace, code, "watch of sources interrupted; retrying");

@@ -217,8 +217,8 @@ impl Vault {
         match call(context, api.create_token_request(account, &PostParams::default(), &token_request)).await {
             Ok(TokenRequest { status: Some(status), .. }) => Ok(Zeroizing::new(status.token)),
             Ok(_) => Err(refuse_field("auth.kubernetes.serviceAccount", &"the API server gave no token")),
-            Err(error) if error.code() == 403 => Err(VaultError::Explained(self.token_not_allowed())),
-            Err(error) if error.code() == 404 => {
+            Err(error) if error.code() == Some(403) => Err(VaultError::Explained(self.token_not_allowed())),
+            Err(error) if error.code() == Some(404) => {
                 let message = format!("ServiceAccount {account} does not exist; create it, or name another one");
                 Err(VaultError::Explained(Reason::SourceRefused.explained(message)))
             }

@@ -166,8 +166,10 @@ pub enum Right<'a> {
     Delete(PartKind),
     /// The right to create objects of this kind.
     Create(PartKind),
-    /// The right to get the object of this kind and name. An empty name stands for all of the kind.
+    /// The right to get the object of this kind and name.
     Get(PartKind, &'a str),
+    /// The right to get all objects of this kind.
+    GetAll(PartKind),
     /// The right to create tokens of the service account of this name.
     CreateToken(&'a str),
     /// The right to override the guards of the config of this name. An empty name stands for all configs.
@@ -190,6 +192,7 @@ impl Right<'_> {
             Self::Delete(kind) => ("delete", plural(*kind), ""),
             Self::Create(kind) => ("create", plural(*kind), ""),
             Self::Get(kind, name) => ("get", plural(*kind), *name),
+            Self::GetAll(kind) => ("get", plural(*kind), ""),
             Self::CreateToken(name) => ("create", "serviceaccounts/token", *name),
             Self::Override(name) => ("override", CONFIGS, *name),
             Self::Approve(name) => ("approve", CONFIGS, *name),
@@ -209,8 +212,8 @@ impl fmt::Display for Right<'_> {
             Self::Update(kind, name) => write!(out, "update {kind} {name}"),
             Self::Delete(kind) => write!(out, "delete {kind}s"),
             Self::Create(kind) => write!(out, "create {kind}s"),
-            Self::Get(kind, "") => write!(out, "get {kind}s"),
             Self::Get(kind, name) => write!(out, "get {kind} {name}"),
+            Self::GetAll(kind) => write!(out, "get {kind}s"),
             Self::CreateToken(name) => write!(out, "create tokens of ServiceAccount {name}"),
             Self::Override(name) => write!(out, "override VersionedConfig {name}"),
             Self::Approve(name) => write!(out, "approve versions of VersionedConfig {name}"),

@@ -78,7 +78,7 @@ impl Controller {
         match held_versions(config, &parts, &pods, &named).filter(|_| surplus.is_empty()) {
             Some(held) => {
                 let message = "the history is full, and versions beyond spec.historyLimit can't be deleted";
-                let cause = FailureCause { refused: true, code: 0, text: held };
+                let cause = FailureCause { refused: true, code: None, text: held };
                 self.memories.side_call_failed(key, SideCall::History, message, cause);
             }
             None => self.memories.side_call_succeeded(key, SideCall::History),
@@ -87,7 +87,7 @@ impl Controller {
         'versions: for (version, objects) in surplus {
             for part in &objects {
                 if let Err(error) = self.delete_part(&key.namespace, part).await {
-                    let is_silent = error.code() == 0;
+                    let is_silent = error.code().is_none();
                     failure.get_or_insert((format!("{} {} can't be deleted", part.kind, part.name), part.kind, error));
                     // If there was no answer, each of the other deletions would take as long.
                     if is_silent {

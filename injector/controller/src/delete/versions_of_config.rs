@@ -131,7 +131,7 @@ impl Controller {
         match call(deleting, api.delete(&part.name, &params)).await {
             Ok(_) => Ok(()),
             // The object is deleted already, or another one has its name.
-            Err(error) if matches!(error.code(), 404 | 409) && error.refusal().is_none() => Ok(()),
+            Err(error) if matches!(error.code(), Some(404 | 409)) && error.refusal().is_none() => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -75,8 +75,8 @@ impl Controller {
 /// nothing else.
 fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysis>, CallError> {
     match error.code() {
-        404 => Ok(None),
-        403 => {
+        Some(404) => Ok(None),
+        Some(403) => {
             tracing::debug!(config = %key, error = chain(&error), "analysis is not allowed");
             Ok(None)
         }

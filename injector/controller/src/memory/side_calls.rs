@@ -85,9 +85,9 @@ impl FailedSideCalls {
         self.0.get(&call).is_none_or(|failure| failure.next <= now)
     }
 
-    /// Returns the HTTP status of the last attempt if it failed, or 0 if it got no answer; `None` if it did not fail.
-    pub(crate) fn code(&self, call: SideCall) -> Option<u16> {
-        self.0.get(&call).map(|failure| failure.cause.code)
+    /// Returns whether the last attempt failed with this HTTP status.
+    pub(crate) fn failed_with(&self, call: SideCall, code: u16) -> bool {
+        self.0.get(&call).is_some_and(|failure| failure.cause.code == Some(code))
     }
 
     /// Notes an attempt that failed. `random` is between 0 and 1.
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn cause(refused: bool) -> FailureCause {
-        FailureCause { refused, code: 500, text: "the API server answers with code 500".to_owned() }
+        FailureCause { refused, code: Some(500), text: "the API server answers with code 500".to_owned() }
     }
 
     fn said(calls: &FailedSideCalls, status: &mut VersionedConfigStatus, now: Instant) -> Option<(String, String)> {

@@ -67,7 +67,7 @@ impl Controller {
                     return Some(away_nodes);
                 }
                 Err(error) => {
-                    let message = if error.code() == 403 {
+                    let message = if error.code() == Some(403) {
                         "nodes can't be read, so pods of a node that is away count against the version"
                     } else {
                         "nodes can't be read, so what became of pods since is not judged"
@@ -76,8 +76,8 @@ impl Controller {
                 }
             }
         }
-        let code = self.memories.get(key, |memory| memory.side_calls.code(SideCall::Nodes)).flatten();
-        (code == Some(403)).then(BTreeSet::new)
+        let is_forbidden = self.memories.get(key, |memory| memory.side_calls.failed_with(SideCall::Nodes, 403));
+        is_forbidden.unwrap_or_default().then(BTreeSet::new)
     }
 
     /// Returns the nodes that are not Ready.

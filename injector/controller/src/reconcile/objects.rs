@@ -44,7 +44,7 @@ impl Controller {
                 Ok(None) => {}
                 Err(error) => {
                     // If there was no answer, each of the other reads would take as long.
-                    let is_silent = error.code() == 0;
+                    let is_silent = error.code().is_none();
                     failure.get_or_insert((*kind, name, error));
                     if is_silent {
                         break;

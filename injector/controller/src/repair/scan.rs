@@ -165,7 +165,7 @@ impl RepairLoop<'_> {
                 self.report(namespace, pod, Reason::AgentMissingEvicted, message.to_owned()).await;
                 EvictionOutcome::Evicted
             }
-            Err(error) if error.code() == 403 => {
+            Err(error) if error.code() == Some(403) => {
                 let count = self.forbidden.get(namespace).map_or(1, |refusals| refusals.count.saturating_add(1));
                 let retry_at = Instant::now() + FORBIDDEN_BACKOFF.jittered_wait(count, rand::random());
                 self.forbidden.insert(namespace.to_owned(), EvictionRefusals { count, retry_at });

@@ -72,8 +72,8 @@ impl Controller {
                             self.workload_lists.outdate(&key.namespace);
                             tracing::info!(config = %key, pod, "pod evicted");
                         }
-                        Err(error) if error.code() == 404 => {}
-                        Err(error) if error.code() == 429 => {
+                        Err(error) if error.code() == Some(404) => {}
+                        Err(error) if error.code() == Some(429) => {
                             let progressed =
                                 groups.iter().find(is_evicted).map(|group| group.last_progress(stale, since));
                             let waited = Timestamp::now().duration_since(progressed.unwrap_or(since));

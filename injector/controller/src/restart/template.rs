@@ -78,7 +78,7 @@ impl Controller {
         self.workload_lists.outdate(&key.namespace);
         match result {
             Ok(written) => Ok(read(&written)),
-            Err(error) if error.code() == 404 => Ok(None),
+            Err(error) if error.code() == Some(404) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -102,7 +102,7 @@ impl Controller {
         let writing = || format!("writing the status of VersionApproval {namespace}/{name}");
         match call(writing, api.replace_status(name, &written_by_us(), next)).await {
             // The approval is gone.
-            Err(error) if error.code() == 404 => Ok(()),
+            Err(error) if error.code() == Some(404) => Ok(()),
             other => other.map(drop),
         }
     }

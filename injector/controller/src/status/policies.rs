@@ -62,7 +62,7 @@ impl Controller {
             let writing = || format!("writing the status of RolloutPolicy {name}");
             let written = call(writing, api.replace_status(&name, &written_by_us(), &next)).await;
             // The policy may be gone, or have changed, which the watch shows.
-            let is_outdated = |error: &CallError| matches!(error.code(), 404 | 409) && error.refusal().is_none();
+            let is_outdated = |error: &CallError| matches!(error.code(), Some(404 | 409)) && error.refusal().is_none();
             if let Some(error) = written.err().filter(|error| !is_outdated(error)) {
                 let count = before.map_or(0, |before| before.count).saturating_add(1);
                 let retry_at = Instant::now() + WRITE_BACKOFF.jittered_wait(count, rand::random());

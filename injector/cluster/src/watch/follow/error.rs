@@ -58,25 +58,25 @@ pub enum FollowError {
 impl FollowError {
     /// Returns whether Nudge has no right to the kind.
     pub fn is_forbidden(&self) -> bool {
-        self.code() == 403
+        self.code() == Some(403)
     }
 
     /// Returns whether the cluster does not have the kind.
     pub fn is_not_found(&self) -> bool {
-        self.code() == 404
+        self.code() == Some(404)
     }
 
     /// Returns whether the credentials are refused, Nudge has no right, or the cluster does not have the kind.
     pub fn is_refusal(&self) -> bool {
-        matches!(self.code(), 401 | 403 | 404)
+        matches!(self.code(), Some(401 | 403 | 404))
     }
 
-    /// Returns the HTTP status of the answer, or 0 if there was none.
-    fn code(&self) -> u16 {
+    /// Returns the HTTP status of the answer; `None` if no answer came.
+    fn code(&self) -> Option<u16> {
         match self {
             Self::List { source: kube::Error::Api(status), .. }
-            | Self::Watch { source: kube::Error::Api(status), .. } => status.code,
-            _ => 0,
+            | Self::Watch { source: kube::Error::Api(status), .. } => Some(status.code),
+            _ => None,
         }
     }
 }
