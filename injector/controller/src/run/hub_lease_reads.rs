@@ -30,7 +30,7 @@ impl Controller {
         };
         match self.set_outage(&outage) {
             Some(before) if outage == Outage::default() => {
-                tracing::info!(?before, "the hub is back; rollouts continue")
+                tracing::info!(?before, "the hub is back; rollouts continue");
             }
             Some(_) => tracing::warn!(cause = ?outage, "the hub is away; rollouts that need it are held"),
             None => {}
