@@ -212,7 +212,8 @@ mod tests {
     #[test]
     fn a_failed_content_and_an_early_text_wait() {
         let failure = json!({"version": "3", "digest": "sha256:0", "reason": "PodNotReady", "message": "pod web-1"});
-        let release = json!({"version": "3", "startTime": "2026-11-28T11:59:30Z", "outcome": "RolledBack"});
+        let release =
+            json!({"version": "3", "fromVersion": "2", "startTime": "2026-11-28T11:59:30Z", "outcome": "RolledBack"});
         let status = json!({"currentVersion": "2", "rollout": {"failure": failure}, "releases": [release]});
         assert_eq!(reasons(&json!({"version": "2"}), &status, "3"), [Reason::Failed]);
         let early = holds(&json!({"objects": ["ConfigMap"]}), &status, "");

@@ -28,7 +28,9 @@ pub fn withheld_by_pace(
     if known.into_iter().flatten().any(|version| *version == text.version) {
         return None;
     }
-    let begin = status.releases.last()?.start_time.0;
+    // The first version has moved no pod.
+    let is_move = |release: &&Release| release.from_version.is_some();
+    let begin = status.releases.iter().rev().find(is_move)?.start_time.0;
     // The end of a move that is under way to another version is recorded only after this decision.
     let is_left = |release: &&Release| matches!(release.outcome, None | Some(ReleaseOutcome::Left));
     let left = status.releases.iter().rev().take_while(is_left).count();
@@ -77,7 +79,7 @@ mod tests {
     fn config(left: &[i64], outcome: &str) -> VersionedConfig {
         let releases: Vec<_> = left
             .iter()
-            .map(|begin| json!({"version": "8", "startTime": at(*begin).to_string(), "outcome": outcome}))
+            .map(|begin| json!({"version": "8", "fromVersion": "1", "startTime": at(*begin).to_string(), "outcome": outcome}))
             .collect();
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
@@ -106,6 +108,9 @@ mod tests {
         let one = config(&[980], "Left");
         assert_eq!((wait(&one, 1000), wait(&one, 1039), wait(&one, 1040)), (Some(40), Some(1), None));
         assert_eq!(wait(&config(&[980], "RolledBack"), 1000), Some(40), "a correction waits, too");
+        let mut first = config(&[980], "Current");
+        first.status.as_mut().unwrap().releases[0].from_version = None;
+        assert_eq!(wait(&first, 1000), None, "the first version was no move");
     }
 
     #[test]

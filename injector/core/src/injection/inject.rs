@@ -71,6 +71,7 @@ pub fn inject(
     let (resources, resource_warnings) = resources?;
     warnings.extend(resource_warnings);
     warnings.extend(uptake_warnings::warnings(&pod, request, &targets, &configs, &moved, facts));
+    warnings.extend(moved.warnings());
     let mount_path = request.mount_path.as_deref();
     warnings.extend(mountpoints::check(&pod, &targets.members, mount_path)?);
     let volumes = Volumes::of(&configs, files, &moved, !request.variables.is_empty(), facts);

@@ -15,6 +15,7 @@ use nudge_protocol::{ConfigName, Key};
 use super::facts::{InjectionFacts, ResolvedConfig};
 use super::mount_paths::{is_within, real};
 use super::quantity::Quantity;
+use super::refusal::shorten;
 use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
 use super::user_pod::{KEPT_VOLUME_PREFIX, UserContainer, UserPod};
@@ -54,6 +55,8 @@ pub(super) struct MovedMounts {
     pub(super) volumes: Vec<MovedVolume>,
     /// The volumes with objects of the pod's configs whose mounts stay, by name.
     pub(super) unmoved: Vec<(String, Unmovable)>,
+    /// The pod's volumes with files that not everybody may read, and that belong to another user than their readers.
+    group_read: Vec<String>,
     /// The user that the agent must run as, for signals or for files that not everybody may read; `None` if any user
     /// will do.
     pub(super) agent_user: Option<i64>,
@@ -120,7 +123,7 @@ impl MovedMounts {
                 .and_then(|sources| moved.check(pod, facts).map(|()| sources))
                 .and_then(|sources| with_readable_modes(sources, pod, &readers, moved.agent_user));
             match readable {
-                Ok((sources, agent_user)) => {
+                Ok(ReadableFiles { sources, agent_user, is_group_read }) => {
                     let number = moved.volumes.len() + 1;
                     let names: BTreeSet<&ConfigName> = sources.iter().map(|source| &source.config).collect();
                     let resolved: Vec<&ResolvedConfig> = names
@@ -143,12 +146,25 @@ impl MovedMounts {
                         moved.unmoved.push((volume.name.clone(), Unmovable::TooMany));
                     } else {
                         moved.agent_user = agent_user;
+                        moved.group_read.extend(is_group_read.then(|| volume.name.clone()));
                     }
                 }
                 Err(cause) => moved.unmoved.push((volume.name.clone(), cause)),
             }
         }
         moved
+    }
+
+    /// Returns a warning for each volume with files that belong to another user than their readers. The kubelet's files
+    /// are root's, which such programs take.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.group_read.iter().map(|volume| {
+            format!(
+                "the files of volume {} belong to the agent's user, and fsGroup lets containers read them: a program that refuses another user's \
+                 key, such as PostgreSQL, needs one runAsUser for all containers that mount it",
+                shorten(volume)
+            )
+        })
     }
 
     /// Returns the same mounts, all of which stay. `signalling_user` is the user that signals need.
@@ -264,21 +280,31 @@ fn object_files(
     })
 }
 
+/// The objects of a volume with modes that let every reader read the files.
+struct ReadableFiles {
+    sources: Vec<ObjectFiles>,
+    /// The user that signals and files need; `None` if any user will do.
+    agent_user: Option<i64>,
+    /// Whether the readers read files by the pod's `fsGroup` that not everybody may read.
+    is_group_read: bool,
+}
+
 /// Sets modes that let every reader read the files. Files that not everybody may read stay closed to others: the agent
-/// must run as their one reader, or the pod must have an `fsGroup`. `agent_user` is the user that signals need. Returns
-/// the user that signals and files need.
+/// must run as their one reader, or the pod must have an `fsGroup`. `agent_user` is the user that signals need.
 fn with_readable_modes(
     mut sources: Vec<ObjectFiles>,
     pod: &UserPod,
     readers: &[&UserContainer],
     mut agent_user: Option<i64>,
-) -> Result<(Vec<ObjectFiles>, Option<i64>), Unmovable> {
+) -> Result<ReadableFiles, Unmovable> {
     let group = pod.spec.security_context.as_ref().and_then(|context| context.fs_group);
     let is_public = |kind: ObjectKind, mode: u32| kind == ObjectKind::ConfigMap && mode & PUBLIC_READ_BIT != 0;
-    let is_all_public = |source: &ObjectFiles| {
-        let mut modes = source.items.iter().filter_map(|item| item.mode).chain([source.mode]);
-        modes.all(|mode| is_public(source.kind, mode))
+    let modes = |source: &ObjectFiles| {
+        source.items.iter().filter_map(|item| item.mode).chain([source.mode]).collect::<Vec<_>>()
     };
+    let is_all_public = |source: &ObjectFiles| modes(source).into_iter().all(|mode| is_public(source.kind, mode));
+    let is_strict = sources.iter().flat_map(modes).any(|mode| mode & PUBLIC_READ_BIT == 0);
+    let mut is_group_read = false;
     // Processes that begin as root, or get the group only from the pod, may continue as another user.
     let with_group: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT | GROUP_READ_BITS;
     let unchanged: fn(u32) -> u32 = |mode| mode | OWNER_READ_BIT;
@@ -299,7 +325,10 @@ fn with_readable_modes(
                 agent_user = Some(uid);
                 |mode| (mode & OWNER_BITS) | OWNER_READ_BIT
             }
-            _ if group.is_some() => with_group,
+            _ if group.is_some() => {
+                is_group_read = is_strict;
+                with_group
+            }
             _ => return Err(Unmovable::Unreadable),
         }
     };
@@ -310,7 +339,7 @@ fn with_readable_modes(
             *mode = adapt(*mode);
         }
     }
-    Ok((sources, agent_user))
+    Ok(ReadableFiles { sources, agent_user, is_group_read })
 }
 
 /// Returns the folders of a volume that are mount points of other volumes in the readers. The kubelet creates such

@@ -180,6 +180,15 @@ fn files_that_not_everybody_may_read_belong_to_their_reader_or_the_group() {
     assert_eq!(kept(&moved(&several, &facts_of_web())), []);
     several["spec"]["securityContext"] = json!({"fsGroup": 5});
     assert_eq!(modes(&moved(&several, &facts_of_web())), [0o644]);
+    // Such a file was for its owner alone, and is another user's now.
+    let warnings = |pod: &Value| try_with(pod, &facts_of_web()).unwrap().1.join("\n");
+    let warns = |pod: &Value| warnings(pod).contains("volume keys belong to the agent's user");
+    assert!(!warns(&several), "{}", warnings(&several));
+    several["spec"]["volumes"][0]["secret"]["defaultMode"] = json!(0o400);
+    assert!(warns(&several), "{}", warnings(&several));
+    let mut alone = pod(&user(1000), &json!({"fsGroup": 5}));
+    alone["spec"]["volumes"][0]["secret"]["defaultMode"] = json!(0o400);
+    assert!(!warns(&alone), "{}", warnings(&alone));
 }
 
 #[test]
