@@ -5,6 +5,7 @@
 //! Without anything set, the cluster is a node that `tests/node/up` makes for this run and that is gone afterwards,
 //! however this run ends. See [`place`] for running the same against a cluster that is there.
 
+mod clients;
 mod component;
 mod costs;
 mod images;
@@ -33,8 +34,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::scenarios::{
     attackers, away, certificates, checks, deleted, demo, edited, edits, exposure, failures, fetched, forged, guarded,
     handlers, in_place, jobs, long_restarts, memory, mounted, published_secrets, quick_start, removal, resized,
-    restarts, rollback, rollout, secrets, starving, taken, takeover, tour, users, volumes, weather, webhooks,
-    workload_restarts,
+    restarts, rollback, rollout, room, secrets, software, starving, taken, takeover, tour, users, volumes, weather,
+    webhooks, workload_restarts,
 };
 use crate::suite::{Run, Shared, Suite};
 
@@ -47,6 +48,7 @@ const LANES: usize = 4;
 /// Scenarios that run at the same time as others: they change nothing outside of their namespaces that others see. The
 /// longest come first, so that all lanes end together.
 const BESIDE: &[Scenario] = &[
+    ("software", |suite| Box::pin(software::run(suite))),
     ("memory", |suite| Box::pin(memory::run(suite))),
     ("weather", |suite| Box::pin(weather::run(suite))),
     ("tour", |suite| Box::pin(tour::run(suite))),
@@ -54,6 +56,7 @@ const BESIDE: &[Scenario] = &[
     ("guarded", |suite| Box::pin(guarded::run(suite))),
     // For minutes, if it is asked to.
     ("certificates", |suite| Box::pin(certificates::run(suite))),
+    ("edited", |suite| Box::pin(edited::run(suite))),
     ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),
     ("mounted", |suite| Box::pin(mounted::run(suite))),
@@ -68,7 +71,7 @@ const BESIDE: &[Scenario] = &[
     ("fetched", |suite| Box::pin(fetched::run(suite))),
     ("takeover", |suite| Box::pin(takeover::run(suite))),
     ("failures", |suite| Box::pin(failures::run(suite))),
-    ("edited", |suite| Box::pin(edited::run(suite))),
+    ("room", |suite| Box::pin(room::run(suite))),
     ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
     ("volumes", |suite| Box::pin(volumes::run(suite))),

@@ -62,6 +62,38 @@ pub(crate) fn python(home: &ScenarioNamespace<'_>, program: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-webhook:0.1.0"), "command": ["python3", "-c", program]})
 }
 
+/// Reads `MODE` and the files below `/etc/app/FOLDER`, at its start and when it is notified, and serves what it has: how
+/// often each value occurs.
+const HOLDER: &str = r#"
+import collections, glob, http.server, os, signal
+
+def read(*_):
+    global held
+    values = [open(path).read() for path in sorted(glob.glob("/etc/app/*/*"))]
+    counts = collections.Counter([os.environ.get("MODE", "unset"), *values])
+    held = ", ".join(f"{count} {value}" for value, count in counts.items())
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(held.encode())
+
+    def log_message(self, *_):
+        pass
+
+signal.signal(signal.SIGHUP, read)
+read()
+http.server.HTTPServer(("", 8080), Handler).serve_forever()
+"#;
+
+/// Returns a container `app` that serves what it has read, at its start and on SIGHUP, at port 8080.
+pub(crate) fn holder(home: &ScenarioNamespace<'_>) -> Value {
+    let mut container = python(home, HOLDER);
+    container["readinessProbe"] = json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1});
+    container
+}
+
 /// Returns a pod, or the template of one, that does not opt in. Its label `app` has its name.
 pub(crate) fn template(name: &str, container: &Value) -> Value {
     json!({

@@ -192,7 +192,8 @@ impl Shared {
                  kubectl -n {space} get events --sort-by=.lastTimestamp | tail -40; \
                  for pod in $(kubectl -n {space} get pods -o name); do \
                      kubectl -n {space} get $pod -o jsonpath='{{.status}}'; echo; \
-                     kubectl -n {space} logs $pod --all-containers --prefix --tail 40; done"
+                     kubectl -n {space} logs $pod --all-containers --prefix --tail 40; \
+                     kubectl -n {space} logs $pod --previous --prefix --tail 40 2>/dev/null; done"
             );
             match succeed(place.command("sh").args(["-c", &format!("{{ {script}; }} 2>&1")])) {
                 Ok(text) => eprintln!("---- {space}\n{text}"),
