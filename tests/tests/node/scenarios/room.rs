@@ -36,7 +36,8 @@ struct Case {
 }
 
 fn cases() -> [Case; 3] {
-    let keys = |value: &str| json!(BTreeMap::from_iter((0..KEYS).map(|number| (format!("key-{number}"), value))));
+    let keys =
+        |value: &str| json!((0..KEYS).map(|number| (format!("key-{number}"), value)).collect::<BTreeMap<_, _>>());
     let (one, two) = (json!({"mode": "one"}), json!({"mode": "two"}));
     let kept = || ["1 one", "1 one"].map(str::to_owned);
     let (many, few) = (format!("{KEYS} one"), format!("{KEYS} two"));

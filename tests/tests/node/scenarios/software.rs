@@ -235,7 +235,9 @@ fn secret(name: &str, data: &Value) -> Value {
 }
 
 fn push(list: &mut Value, item: Value) {
-    list.as_array_mut().into_iter().for_each(|list| list.push(item.clone()));
+    if let Some(list) = list.as_array_mut() {
+        list.push(item);
+    }
 }
 
 /// Adds the JDK of this machine, whose settings are not below /usr.
