@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::backoff::Backoff;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -62,10 +62,6 @@ impl Queue {
         Self { inner: Mutex::default(), changed: Notify::new(), is_urgent: Box::new(is_urgent) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
-    }
-
     /// Makes the key due after `wait`, unless it is due earlier.
     pub fn add(&self, key: ConfigKey, wait: Duration) {
         let urgent = (self.is_urgent)(&key);
@@ -79,7 +75,7 @@ impl Queue {
 
     fn put(&self, key: ConfigKey, wait: Duration, urgent: bool) {
         let due_time = Instant::now() + wait;
-        if self.lock().put(key, Due { time: due_time, urgent }) {
+        if self.inner.lock().put(key, Due { time: due_time, urgent }) {
             self.changed.notify_waiters();
         }
     }
@@ -91,7 +87,7 @@ impl Queue {
             let mut changed = std::pin::pin!(self.changed.notified());
             // A key that is added from now on wakes this call, even before it waits.
             changed.as_mut().enable();
-            let taken = self.lock().take(priority, Instant::now());
+            let taken = self.inner.lock().take(priority, Instant::now());
             match taken {
                 Ok(key) => return key,
                 Err(Some(due_time)) => _ = tokio::time::timeout_at(due_time, changed).await,
@@ -119,7 +115,7 @@ impl Queue {
 
     fn finish(&self, key: &ConfigKey, next_wait: impl FnOnce(&mut Inner, bool) -> Option<Duration>) {
         let (wait, was_urgent) = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let became_due = inner.running.remove(key) == Some(true);
             let due = if became_due { inner.due.remove(key) } else { None };
             (next_wait(&mut inner, became_due), due.is_some_and(|due| due.urgent))
@@ -132,12 +128,12 @@ impl Queue {
 
     /// Removes all keys.
     pub fn clear(&self) {
-        *self.lock() = Inner::default();
+        *self.inner.lock() = Inner::default();
     }
 
     /// Returns the number of keys that are due or wait.
     pub fn len(&self) -> usize {
-        self.lock().due.len()
+        self.inner.lock().due.len()
     }
 
     /// Returns whether no key is due or waits.
@@ -302,7 +298,7 @@ mod tests {
         for at in 0..10_000 {
             queue.add(key("a"), longest.saturating_sub(Duration::from_millis(at)));
         }
-        let inner = queue.lock();
+        let inner = queue.inner.lock();
         assert!(inner.urgent.len() + inner.others.len() <= 70 && inner.due.len() == 1);
     }
 }

@@ -9,12 +9,14 @@ use nudge_core::keys::ConfigKey;
 use nudge_protocol::labels;
 
 use super::{Index, IndexEvent, WatchedKind};
+use crate::watch_health::WatchHealth;
 
 impl Index {
     /// Returns the approvals of the config, or a message if not all are known.
     pub fn approvals(&self, key: &ConfigKey) -> Result<Vec<Arc<VersionApproval>>, &'static str> {
         let Some(state) = self.lock_namespace(&key.namespace) else { return Ok(Vec::new()) };
-        if state.hides_approvals() {
+        let is_hidden = |(kind, health): &(_, WatchHealth)| *kind == WatchedKind::Approvals && health.is_forbidden();
+        if state.watches.iter().any(is_hidden) {
             return Err("the control plane can't read VersionApprovals; apply deploy/base of this release");
         }
         if state.left_out.count(WatchedKind::Approvals) > 0 {

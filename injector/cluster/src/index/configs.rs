@@ -22,7 +22,7 @@ const MAX_ANNOTATION_BYTES: usize = MAX_REQUESTER_BYTES;
 
 /// The origin of a config's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StateOrigin {
+pub(crate) enum StateOrigin {
     /// A list, which is right even if its state is older: etcd may have been restored.
     List,
     /// A watch. The answer to a write of this process may come before the watch event.
@@ -83,11 +83,6 @@ impl Index {
         self.put_config_from(StateOrigin::Watch, config);
     }
 
-    /// Adds a config from a list, even if its state is older than the known state.
-    pub fn replace_config(&self, config: VersionedConfig) {
-        self.put_config_from(StateOrigin::List, config);
-    }
-
     /// Replaces a config by the answer to a write of this process.
     pub fn put_written_config(&self, config: VersionedConfig) {
         self.put_config_from(StateOrigin::Write, config);
@@ -105,7 +100,8 @@ impl Index {
         self.config(key).map_or_else(|| self.is_left_out(key), is_current)
     }
 
-    fn put_config_from(&self, origin: StateOrigin, mut config: VersionedConfig) {
+    /// Adds a config, unless what is known of it stays.
+    pub(crate) fn put_config_from(&self, origin: StateOrigin, mut config: VersionedConfig) {
         let key = match ConfigKey::of(&config.metadata) {
             Ok(key) => key,
             Err(error) => {

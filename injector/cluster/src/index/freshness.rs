@@ -119,8 +119,9 @@ impl Index {
         };
         let unconfirmed: Vec<WatchHealth> = {
             let inner = self.lock();
-            let healths = inner.readable_healths().filter(|health| !health.is_confirmed(until));
-            healths.cloned().collect()
+            let readable = inner.namespaces.values().filter(|state| state.forbidden_kind().is_none());
+            let healths = inner.healths.iter().chain(readable.flat_map(NamespaceState::allowed_watches));
+            healths.filter(|health| !health.is_confirmed(until)).cloned().collect()
         };
         for health in &unconfirmed {
             health.doubt();
@@ -165,11 +166,6 @@ impl Inner {
     /// Returns the healths that the knowledge of a namespace depends on.
     fn healths_of<'a>(&'a self, state: &'a NamespaceState) -> impl Iterator<Item = &'a WatchHealth> {
         self.healths.iter().chain(state.allowed_watches())
-    }
-
-    fn readable_healths(&self) -> impl Iterator<Item = &WatchHealth> {
-        let readable = self.namespaces.values().filter(|state| state.forbidden_kind().is_none());
-        self.healths.iter().chain(readable.flat_map(NamespaceState::allowed_watches))
     }
 }
 

@@ -22,6 +22,7 @@ mod policies;
 pub(crate) mod tests;
 mod watched_kind;
 
+pub(crate) use configs::StateOrigin;
 pub use configs::VisibleParts;
 pub use freshness::WatchAge;
 pub use index_event::IndexEvent;

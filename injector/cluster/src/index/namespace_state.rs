@@ -112,11 +112,6 @@ impl NamespaceState {
         self.approvals.values().filter(move |(config, _)| config == key).map(|(_, approval)| Arc::clone(approval))
     }
 
-    /// Returns whether the API server refuses to show approvals.
-    pub(super) fn hides_approvals(&self) -> bool {
-        self.watches.iter().any(|(kind, health)| *kind == WatchedKind::Approvals && health.is_forbidden())
-    }
-
     /// Returns whether a kind could not be listed for many times in a row.
     pub(super) fn is_hopeless(&self) -> bool {
         let mut unlisted = self.watches.iter().filter(|(kind, _)| self.unlisted.contains(kind));

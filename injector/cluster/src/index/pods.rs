@@ -115,7 +115,9 @@ impl Index {
                     replaced.wake.send_replace(());
                 }
             }
-            state.enter_node(&pod);
+            if let Some(node) = &pod.node {
+                state.pods_by_node.entry(node.clone()).or_default().insert(key.clone());
+            }
             state.keep_pod(key, entry);
             if reports {
                 state.reported_at = Some(Instant::now());
@@ -189,12 +191,6 @@ impl NamespaceState {
             self.pods_by_config.entry(config).or_default().insert(key.name.clone(), entry.clone());
         }
         self.pods.insert(key, entry);
-    }
-
-    fn enter_node(&mut self, pod: &PodState) {
-        if let Some(node) = &pod.node {
-            self.pods_by_node.entry(node.clone()).or_default().insert(pod.key());
-        }
     }
 
     fn leave_node(&mut self, pod: &PodState) {

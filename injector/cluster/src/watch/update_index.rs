@@ -16,7 +16,7 @@ use nudge_protocol::{NameError, labels};
 
 use super::WatchChange;
 use super::follow::{HasMeta, Unparsed, label, names};
-use crate::index::{Index, WatchScope, WatchedKind};
+use crate::index::{Index, StateOrigin, WatchScope, WatchedKind};
 
 /// The maximum size of the annotation with the number of parts that is kept.
 const MAX_PARTS_BYTES: usize = 64;
@@ -83,20 +83,13 @@ pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(WatchChange<DynamicOb
     }
 }
 
-/// The origin of an object's change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChangeOrigin {
-    List,
-    Watch,
-}
-
 /// Returns a sink that keeps the objects of a kind in the scope, each by `put`. Objects of namespaces that are not
 /// enabled are ignored.
 pub(super) fn object_sink<T: HasMeta>(
     index: Arc<Index>,
     scope: WatchScope,
     kind: WatchedKind,
-    put: impl Fn(&Index, T, ChangeOrigin) + Send,
+    put: impl Fn(&Index, T, StateOrigin) + Send,
 ) -> impl FnMut(WatchChange<T>) + Send {
     // The objects that the list has shown and the index keeps, so that their number is bounded; `None` between lists.
     let mut listed: Option<HashSet<(String, String)>> = None;
@@ -105,7 +98,7 @@ pub(super) fn object_sink<T: HasMeta>(
         WatchChange::Found(object) => {
             let (namespace, name) = names(object.object_meta());
             if index.is_enabled(&namespace) {
-                put(&index, object, ChangeOrigin::List);
+                put(&index, object, StateOrigin::List);
                 if index.has(kind, &namespace, &name) {
                     listed.get_or_insert_default().insert((namespace, name));
                 }
@@ -114,7 +107,7 @@ pub(super) fn object_sink<T: HasMeta>(
         WatchChange::Listed(began) => index.complete_list(&scope, kind, began, &listed.take().unwrap_or_default()),
         WatchChange::Put(object) => {
             if index.is_enabled(object.object_meta().namespace.as_deref().unwrap_or_default()) {
-                put(&index, object, ChangeOrigin::Watch);
+                put(&index, object, StateOrigin::Watch);
             }
         }
         WatchChange::Gone(object) => {
@@ -132,11 +125,10 @@ pub(super) fn object_sink<T: HasMeta>(
 }
 
 /// Adds a config. One that can't be parsed stays as it was known last.
-pub(super) fn put_config(index: &Index, object: DynamicObject, origin: ChangeOrigin) {
+pub(super) fn put_config(index: &Index, object: DynamicObject, origin: StateOrigin) {
     let (namespace, name) = names(&object.metadata);
     match object.try_parse::<VersionedConfig>() {
-        Ok(config) if origin == ChangeOrigin::List => index.replace_config(config),
-        Ok(config) => index.put_config(config),
+        Ok(config) => index.put_config_from(origin, config),
         Err(error) => index.note_unparsed(WatchedKind::Configs, &namespace, &name, &chain(&error)),
     }
 }

@@ -21,11 +21,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::follow::{Following, Metadata, Source, Whole, follow};
 use super::start_pace::Pace;
 use super::update_index::{
-    ChangeOrigin, namespace_sink, object_sink, policy_sink, put_account, put_approval, put_config, put_part, put_pod,
-    put_published,
+    namespace_sink, object_sink, policy_sink, put_account, put_approval, put_config, put_part, put_pod, put_published,
 };
 use super::{FollowError, WatchHealth, WatchMetrics};
-use crate::index::{Index, ReadFault, WatchScope, WatchedKind};
+use crate::index::{Index, ReadFault, StateOrigin, WatchScope, WatchedKind};
 use crate::panics::propagate;
 
 /// The number of objects in one page of a list: of whole objects only a few, since one can have a megabyte.
@@ -317,7 +316,7 @@ impl Watches {
         following: Following<S>,
         scope: &WatchScope,
         kind: WatchedKind,
-        put: impl Fn(&Index, S::Item, ChangeOrigin) + Send + 'static,
+        put: impl Fn(&Index, S::Item, StateOrigin) + Send + 'static,
     ) -> BoxFuture<'static, ()>
     where
         S: Source + 'static,

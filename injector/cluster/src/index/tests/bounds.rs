@@ -39,7 +39,7 @@ fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room()
     assert!(health.needs_relist(), "a list finds one that was left out");
     let all: Vec<String> = (1..most + 3).map(|number| format!("c{number}")).collect();
     for name in &all {
-        index.replace_config(named("ns", name));
+        index.put_config_from(StateOrigin::List, named("ns", name));
     }
     let seen: HashSet<_> = all.iter().map(|name| ("ns".to_owned(), name.clone())).collect();
     index.complete_list(&WatchScope::Namespace("ns".to_owned()), WatchedKind::Configs, Instant::now(), &seen);

@@ -28,7 +28,7 @@ fn the_answer_to_a_write_adds_no_config() {
     index.put_written_config(config("a", "7"));
     index.put_config(config("a", "6"));
     assert_eq!(version(&index).as_deref(), Some("7"));
-    index.replace_config(config("a", "2"));
+    index.put_config_from(StateOrigin::List, config("a", "2"));
     assert_eq!(version(&index).as_deref(), Some("2"), "a list is right, even after a restore");
 }
 
