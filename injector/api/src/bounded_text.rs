@@ -6,14 +6,15 @@ use std::ops::Deref;
 
 use nudge_protocol::bounded_text::{is_hidden, one_line};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The end of a text that was cut.
 const CUT: &str = "…";
 
 /// One line of at most `BYTES` bytes of UTF-8. The schema of the CRD has the same bound, so the API server refuses no
 /// object because of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String")]
 pub struct Text<const BYTES: usize>(String);
 
 impl<const BYTES: usize> Text<BYTES> {
@@ -42,45 +43,15 @@ impl<const BYTES: usize> fmt::Display for Text<BYTES> {
     }
 }
 
-impl<const BYTES: usize> From<String> for Text<BYTES> {
-    fn from(text: String) -> Self {
+impl<T: Into<String>, const BYTES: usize> From<T> for Text<BYTES> {
+    fn from(text: T) -> Self {
         Self::new(text)
-    }
-}
-
-impl<const BYTES: usize> From<&str> for Text<BYTES> {
-    fn from(text: &str) -> Self {
-        Self::new(text)
-    }
-}
-
-impl<const BYTES: usize> PartialEq<str> for Text<BYTES> {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other
     }
 }
 
 impl<const BYTES: usize> PartialEq<&str> for Text<BYTES> {
     fn eq(&self, other: &&str) -> bool {
         self.0 == *other
-    }
-}
-
-impl<const BYTES: usize> PartialEq<String> for Text<BYTES> {
-    fn eq(&self, other: &String) -> bool {
-        self.0 == *other
-    }
-}
-
-impl<const BYTES: usize> Serialize for Text<BYTES> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de, const BYTES: usize> Deserialize<'de> for Text<BYTES> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::new(Cow::<str>::deserialize(deserializer)?))
     }
 }
 

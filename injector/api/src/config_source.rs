@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Reason, SourceFrom};
+use crate::status::number;
 
 /// Content that becomes versions of a config, and the times at which it does.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +42,7 @@ pub struct ConfigSourceSpec {
 
     /// Time between two reads of git, a registry or Vault, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth
     /// is added by chance.
-    #[serde(default = "default_period")]
+    #[serde(default = "number::<60>")]
     #[schemars(range(min = 10, max = 86400))]
     pub period_seconds: u32,
 
@@ -68,24 +69,24 @@ pub struct ConfigSourceSpec {
 
     /// Number of seconds for which the content must stay unchanged before it becomes a version, from 0 to 3600.
     /// Defaults to 2. Content that keeps changing becomes a version after ten times as long.
-    #[serde(default = "default_debounce")]
+    #[serde(default = "number::<2>")]
     #[schemars(range(min = 0, max = 3600))]
     pub debounce_seconds: u32,
 
     /// Shortest time between two versions, in seconds, from 0 to 86400. Defaults to 60.
-    #[serde(default = "default_period")]
+    #[serde(default = "number::<60>")]
     #[schemars(range(min = 0, max = 86400))]
     pub min_period_seconds: u32,
 
     /// Number of versions made by sources that are kept beside those in use, from 0 to 40. Defaults to 3. Older ones
     /// are deleted.
-    #[serde(default = "default_history_limit")]
+    #[serde(default = "number::<3>")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
     /// Number of seconds for which older Secret versions made by sources are kept after the secret in Vault is gone,
     /// from 0 to 31536000. Defaults to 86400. The last one stays.
-    #[serde(default = "default_secret_retention")]
+    #[serde(default = "number::<86_400>")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub secret_retention_seconds: u32,
 
@@ -96,22 +97,6 @@ pub struct ConfigSourceSpec {
 
 fn all_keys() -> Vec<String> {
     vec!["*".to_owned()]
-}
-
-fn default_period() -> u32 {
-    60
-}
-
-fn default_debounce() -> u32 {
-    2
-}
-
-fn default_secret_retention() -> u32 {
-    86_400
-}
-
-fn default_history_limit() -> u32 {
-    3
 }
 
 /// The activation of new versions.

@@ -7,6 +7,8 @@ use k8s_openapi::jiff::SignedDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::status::number;
+
 /// Approvals that a version needs before any pod gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -126,12 +128,12 @@ pub struct Analysis {
     pub max_ratio: Option<String>,
     /// Time between two queries, in seconds, from 5 to 3600. Defaults to 30. A query is not asked more often than its
     /// longest range.
-    #[serde(default = "default_period")]
+    #[serde(default = "number::<30>")]
     #[schemars(range(min = 5, max = 3600))]
     pub period_seconds: u32,
     /// Number of bad results in a row after which the version fails, from 1 to 10. Defaults to 2. If no pods without
     /// the version are left, twice as many. The first step also waits for this number of good results in a row.
-    #[serde(default = "default_failures")]
+    #[serde(default = "number::<2>")]
     #[schemars(range(min = 1, max = 10))]
     pub failures: u32,
 }
@@ -139,16 +141,6 @@ pub struct Analysis {
 impl Analysis {
     /// The maximum number of analyses in a config.
     pub const MAX_ANALYSES: usize = 8;
-    /// The maximum of `failures`.
-    pub const MAX_FAILURES: u32 = 10;
-}
-
-fn default_period() -> u32 {
-    30
-}
-
-fn default_failures() -> u32 {
-    2
 }
 
 /// A query of a Prometheus server.

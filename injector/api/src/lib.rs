@@ -15,6 +15,7 @@ mod governance;
 mod immediate_override;
 mod origin;
 mod pod_share;
+mod published_kind;
 mod reason;
 mod rollout_analysis;
 mod rollout_policy;
@@ -33,7 +34,7 @@ pub use crd::{crd, crd_yaml};
 pub use governance::{Analysis, Approval, Day, Hold, PolicyHold, Prometheus, SecretRef, Window};
 pub use immediate_override::Override;
 pub use origin::{Origin, OriginKind};
-pub use pod_share::{MaxHarmed, Pods};
+pub use pod_share::Pods;
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
 pub use rollout_policy::{

@@ -22,6 +22,14 @@ impl Pods {
         };
         count.clamp(1, all.max(1)).min(all)
     }
+
+    /// Returns the number of pods out of `assigned` that may be harmed: rounded down, and possibly none.
+    pub fn limit_of(&self, assigned: u64) -> u64 {
+        match self {
+            Self::Count(count) => u64::from(*count),
+            Self::Share(share) => assigned * u64::from(percent(share)) / 100,
+        }
+    }
 }
 
 /// Returns the number of a share. The API server accepts shares from 0% to 100% only; any other text counts as 0%.
@@ -39,34 +47,9 @@ impl JsonSchema for Pods {
     }
 }
 
-/// The number or share of harmed pods with which a version does not fail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum MaxHarmed {
-    /// A number of pods.
-    Count(u32),
-    /// A share, such as `5%`, of the pods that the new version is assigned to.
-    Share(String),
-}
-
-impl MaxHarmed {
-    /// Returns the number of pods out of `assigned`, rounded down.
-    pub fn limit_of(&self, assigned: u64) -> u64 {
-        match self {
-            Self::Count(count) => u64::from(*count),
-            Self::Share(share) => assigned * u64::from(percent(share)) / 100,
-        }
-    }
-}
-
-impl JsonSchema for MaxHarmed {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "MaxHarmed".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        int_or_percent(0, "^([0-9]|[1-9][0-9]|100)%$")
-    }
+/// Returns the schema of pods of which there may be none.
+pub(crate) fn none_or_more(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    int_or_percent(0, "^([0-9]|[1-9][0-9]|100)%$")
 }
 
 /// Returns a schema such as that of every `IntOrString` of Kubernetes. The pattern is checked for strings only.
@@ -88,7 +71,7 @@ mod tests {
         let pods = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().count_of(all);
         assert_eq!([pods("\"25%\"", 8), pods("\"25%\"", 9), pods("\"1%\"", 8), pods("\"100%\"", 8)], [2, 3, 1, 8]);
         assert_eq!([pods("3", 8), pods("3", 2), pods("3", 0), pods("\"25%\"", 0)], [3, 2, 0, 0]);
-        let harmed = |text: &str, all| serde_json::from_str::<MaxHarmed>(text).unwrap().limit_of(all);
+        let harmed = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().limit_of(all);
         assert_eq!([harmed("0", 8), harmed("2", 8), harmed("\"5%\"", 39), harmed("\"5%\"", 40)], [0, 2, 1, 2]);
     }
 }

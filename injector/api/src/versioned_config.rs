@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::governance::{Analysis, Approval, Hold, Window};
 use super::immediate_override::Override;
-use super::pod_share::{MaxHarmed, Pods};
+use super::pod_share::{Pods, none_or_more};
 use super::status::{PartKind, VersionedConfigStatus};
 use super::step_selector::StepSelector;
 use super::validation::ValidationRule;
@@ -165,7 +165,8 @@ pub struct RolloutSpec {
     /// share from 0% to 100%, rounded down. When absent, Nudge weighs them against the pods without the version, and
     /// against how often pods of the config are harmed without cause.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_harmed: Option<MaxHarmed>,
+    #[schemars(schema_with = "none_or_more")]
+    pub max_harmed: Option<Pods>,
     /// Reaction to a failure of the new version: `Rollback` returns every pod to the current version; `Hold` leaves
     /// pods as they are until somebody acts. Defaults to Rollback.
     pub on_failure: OnFailure,

@@ -1,7 +1,7 @@
 //! The names of versions that no user has named: digests of their contents.
 
 use nudge_core::derived_keys::ContentKey;
-use nudge_core::versions::{Seals, digest_of_parts, part_digest};
+use nudge_core::versions::{ContentDigests, Seals, digest_of_parts, part_digest};
 use nudge_protocol::{NameError, VersionName};
 
 use crate::parts::Part;
@@ -16,7 +16,8 @@ pub fn digest_name(parts: &[Part], key: Option<&ContentKey>) -> Result<VersionNa
 
 /// Returns the name for a version that a source makes. Within a config, the same content always has the same name.
 pub fn source_name(parts: &[Part], seals: &Seals) -> Result<VersionName, NameError> {
-    VersionName::new(&seals.source_version(parts.iter().map(|part| (part.kind, &part.content))))
+    let digests = ContentDigests::of(parts.iter().map(|part| (part.kind, &part.content)), seals);
+    VersionName::new(&digests.source_version(seals))
 }
 
 #[cfg(test)]

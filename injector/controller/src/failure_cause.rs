@@ -2,7 +2,6 @@
 
 use nudge_api::PartKind;
 use nudge_cluster::call::CallError;
-use nudge_core::publish::PublishedKind as _;
 use nudge_protocol::bounded_text::one_line;
 
 /// The maximum size of the part of the API server's answer that a message has.

@@ -65,7 +65,7 @@ pub struct RolloutMetrics {
     all_assigned: Histogram,
     restarts: Family<OutcomeLabel, Counter>,
     answers: Family<OutcomeLabel, Counter>,
-    outdated_reconciles: Counter,
+    pub(super) outdated_reconciles: Counter,
 }
 
 impl Default for RolloutMetrics {
@@ -163,10 +163,6 @@ impl RolloutMetrics {
 
     pub(super) fn count_restart(&self, outcome: &'static str) {
         self.restarts.get_or_create(&OutcomeLabel { outcome }).inc();
-    }
-
-    pub(super) fn count_outdated_reconcile(&self) {
-        self.outdated_reconciles.inc();
     }
 
     pub(super) fn count_answers(&self, numbers: u64, errors: u64) {

@@ -46,7 +46,7 @@ impl Clock<'_> {
 }
 
 /// Returns a note of the present time for the annotation `purpose`. It states `value` about `subject`.
-pub(crate) fn sign(key: &hmac::Key, purpose: &str, subject: &[&str], value: &str, now: Timestamp) -> String {
+pub(crate) fn sign(key: &hmac::Key, purpose: &str, subject: &[impl AsRef<str>], value: &str, now: Timestamp) -> String {
     let time = whole_second(now).to_string();
     let tag = STANDARD.encode(hmac::sign(&sub_key(key, purpose.as_bytes()), &message(&time, value, subject)));
     if value.is_empty() { format!("{time} {tag}") } else { format!("{time} {tag} {value}") }
@@ -54,7 +54,13 @@ pub(crate) fn sign(key: &hmac::Key, purpose: &str, subject: &[&str], value: &str
 
 /// Reads the note in the annotation `purpose`. Returns `None` if the purpose, the subject or the time is not right, or
 /// the text is not a note.
-pub(crate) fn read(key: &hmac::Key, purpose: &str, subject: &[&str], text: &str, clock: Clock<'_>) -> Option<Note> {
+pub(crate) fn read(
+    key: &hmac::Key,
+    purpose: &str,
+    subject: &[impl AsRef<str>],
+    text: &str,
+    clock: Clock<'_>,
+) -> Option<Note> {
     let mut words = text.splitn(3, ' ');
     let (time, tag, value) = (words.next()?, words.next()?, words.next().unwrap_or_default());
     let (key, tag) = (sub_key(key, purpose.as_bytes()), STANDARD.decode(tag).ok()?);
@@ -69,8 +75,8 @@ pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
 }
 
 /// Encodes all texts, each behind its length.
-fn message(time: &str, value: &str, subject: &[&str]) -> Vec<u8> {
-    let texts = [time, value].into_iter().chain(subject.iter().copied());
+fn message(time: &str, value: &str, subject: &[impl AsRef<str>]) -> Vec<u8> {
+    let texts = [time, value].into_iter().chain(subject.iter().map(AsRef::as_ref));
     texts.flat_map(|text| (text.len() as u64).to_be_bytes().into_iter().chain(text.bytes())).collect()
 }
 
@@ -133,10 +139,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_note_without_a_value_has_two_words() {
-        let note = sign(&note_key(1).0, labels::MAY_ACTIVATE, &[], "", Timestamp::new(1_790_000_000, 999).unwrap());
+        let note =
+            sign(&note_key(1).0, labels::MAY_ACTIVATE, &[""; 0], "", Timestamp::new(1_790_000_000, 999).unwrap());
         assert!(note.starts_with("2026-09-21T14:13:20Z ") && note.split(' ').count() == 2, "{note}");
         let expected = Note { time: second(1_790_000_000), value: String::new() };
-        assert_eq!(read(&note_key(1).0, labels::MAY_ACTIVATE, &[], &note, Clock::Any), Some(expected));
+        assert_eq!(read(&note_key(1).0, labels::MAY_ACTIVATE, &[""; 0], &note, Clock::Any), Some(expected));
     }
 
     fn texts() -> impl Strategy<Value = Vec<String>> {

@@ -47,10 +47,10 @@ impl<L: PodLookups> InjectPods<L> {
         let namespace = request.required_namespace()?;
         let mut names: BTreeSet<ConfigName> =
             pod_request.configs().into_iter().chain(pod_request.configs_of_secrets()).collect();
-        let references = pod_request.config_maps();
+        let references = &pod_request.config_maps;
         names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
-            let config = self.lookups.config(namespace, name.as_str(), pod, pod_request.service_account())?;
+            let config = self.lookups.config(namespace, name.as_str(), pod, &pod_request.service_account)?;
             Some((name, config))
         });
         let mut facts = InjectionFacts {
@@ -70,7 +70,7 @@ impl<L: PodLookups> InjectPods<L> {
             Ok::<_, LookupError>(verdicts.into_iter().filter_map(|(name, verdict)| Some((name, verdict?))).collect())
         };
         let maps = look_up(PartKind::ConfigMap, references);
-        let secrets = look_up(PartKind::Secret, pod_request.secrets());
+        let secrets = look_up(PartKind::Secret, &pod_request.secrets);
         let (maps, secrets, limits) = join3(maps, secrets, self.lookups.limits(namespace)).await;
         (facts.config_maps, facts.secrets, facts.limits) = (maps?, secrets?, limits);
         Ok(facts)
@@ -102,7 +102,7 @@ impl<L: PodLookups> Webhook for InjectPods<L> {
         let facts = self.gather_facts(request, &object.metadata, &pod_request, basis).await?;
         match inject(&pod, &pod_request, &facts, &self.settings) {
             Ok(injection) => {
-                audit::versions_mounted(request, &name, pod_request.service_account(), &injection.mounted);
+                audit::versions_mounted(request, &name, &pod_request.service_account, &injection.mounted);
                 Ok(AdmissionVerdict::patch(injection.patch.0).with_warnings(injection.warnings))
             }
             Err(refusal) => Ok(deny(&refusal)),

@@ -87,3 +87,8 @@ pub struct HarmedPod {
 pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }
+
+/// Returns the number: a field's default.
+pub(crate) fn number<const NUMBER: u32>() -> u32 {
+    NUMBER
+}

@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::config_state::ConfigState;
-pub(crate) use self::evidence::is_zero;
 pub use self::evidence::{AnalysisStatus, AnalysisVerdict, EvidenceStatus, HarmedPod};
+pub(crate) use self::evidence::{is_zero, number};
 pub use self::internal_status::{
     BackgroundStatus, DirectReaders, InternalStatus, RetiredVersion, SelectorThreshold, TextStatus, WorkloadThreshold,
 };
@@ -76,8 +76,7 @@ pub struct VersionedConfigStatus {
     /// SecretPublished, Fetched, UnstagedReaders, Restarted, Conflict, WeakEvidence, Suspect and Measurable; Impaired
     /// while calls beside the rollout fail; and StatusComplete while it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// State that only Nudge reads. It is restored with the rest of the status.
     pub internal: InternalStatus,

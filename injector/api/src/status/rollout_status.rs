@@ -42,6 +42,18 @@ pub struct RolloutStatus {
     pub failure: Option<RolloutFailure>,
 }
 
+impl RolloutStatus {
+    /// Returns whether pods move, or have moved, to the target.
+    pub fn is_forward(&self) -> bool {
+        matches!(self.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting))
+    }
+
+    /// Returns whether pods return from the target to another version.
+    pub fn is_return(&self) -> bool {
+        matches!(self.stage, Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack))
+    }
+}
+
 /// Gate that keeps a version from continuing. The condition Ready says it in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

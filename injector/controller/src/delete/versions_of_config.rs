@@ -6,15 +6,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
-use kube::core::NamespaceResourceScope;
-use kube::{Api, CustomResourceExt, Resource, ResourceExt as _};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, CustomResourceExt, ResourceExt as _};
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::object_holders::object_holders;
 use nudge_core::keys::{ConfigKey, PartMeta};
 use nudge_core::versions::made_for_a_config;
 use nudge_protocol::labels;
-use serde::de::DeserializeOwned;
 
 use crate::controller::Controller;
 
@@ -38,10 +37,7 @@ impl Controller {
         }
         let (mut parts, mut first) = (Vec::new(), None);
         for part in self.index.parts(key) {
-            let meta = match part.kind {
-                PartKind::ConfigMap => self.part_metadata::<ConfigMap>(key, &part).await?,
-                PartKind::Secret => self.part_metadata::<Secret>(key, &part).await?,
-            };
+            let meta = self.part_metadata(key, &part).await?;
             let created = meta.and_then(|meta| made_for_a_config(&self.keys.note, part.kind, &meta));
             if let Some(created) = created {
                 let (kind, name, uid) = (part.kind, part.name.clone(), part.uid.clone());
@@ -56,11 +52,8 @@ impl Controller {
     }
 
     /// Reads the metadata of a part; `None` if it is gone, or another object has its name by now.
-    async fn part_metadata<K>(&self, key: &ConfigKey, part: &PartMeta) -> Result<Option<ObjectMeta>, CallError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-    {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+    async fn part_metadata(&self, key: &ConfigKey, part: &PartMeta) -> Result<Option<ObjectMeta>, CallError> {
+        let api = self.parts(&key.namespace, part.kind);
         let reading = || format!("reading {} {}/{}", part.kind, key.namespace, part.name);
         let object = call(reading, api.get_metadata_opt(&part.name)).await?;
         Ok(object.map(|object| object.metadata).filter(|meta| meta.uid.as_ref() == Some(&part.uid)))
@@ -114,17 +107,7 @@ impl Controller {
 
     /// Deletes exactly this object, and not another one that has its name by now.
     pub(super) async fn delete_part(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError> {
-        match part.kind {
-            PartKind::ConfigMap => self.delete::<ConfigMap>(namespace, part).await,
-            PartKind::Secret => self.delete::<Secret>(namespace, part).await,
-        }
-    }
-
-    async fn delete<K>(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-    {
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let api = self.parts(namespace, part.kind);
         let preconditions = Preconditions { uid: Some(part.uid.clone()), resource_version: None };
         let params = DeleteParams::default().preconditions(preconditions);
         let deleting = || format!("deleting {} {namespace}/{}", part.kind, part.name);
@@ -134,6 +117,15 @@ impl Controller {
             Err(error) if matches!(error.code(), Some(404 | 409)) && error.refusal().is_none() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the API of the objects of a kind, whatever they hold.
+    fn parts(&self, namespace: &str, kind: PartKind) -> Api<DynamicObject> {
+        let resource = match kind {
+            PartKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            PartKind::Secret => ApiResource::erase::<Secret>(&()),
+        };
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 }
 

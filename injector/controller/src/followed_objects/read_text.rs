@@ -8,7 +8,7 @@ use nudge_authoring::{Content, OPAQUE, Part, divide};
 use nudge_cluster::call::CallError;
 use nudge_core::followed_objects::read_object;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
-use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
+use nudge_core::publish::{Publication, PublishedObject};
 use nudge_core::versions::ContentDigests;
 use nudge_protocol::labels;
 

@@ -69,12 +69,6 @@ struct Failure {
     next: Instant,
 }
 
-impl Failure {
-    fn is_reported(&self, now: Instant) -> bool {
-        self.cause.refused || now.saturating_duration_since(self.since) >= REPORT_DELAY
-    }
-}
-
 /// The side calls of one config that fail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailedSideCalls(BTreeMap<SideCall, Failure>);
@@ -121,8 +115,10 @@ impl FailedSideCalls {
         generation: Option<i64>,
         (now, time): (Instant, &Time),
     ) {
-        let reported: Vec<(&SideCall, &Failure)> =
-            self.0.iter().filter(|(_, failure)| failure.is_reported(now)).collect();
+        let is_reported = |Failure { cause, since, .. }: &Failure| {
+            cause.refused || now.saturating_duration_since(*since) >= REPORT_DELAY
+        };
+        let reported: Vec<(&SideCall, &Failure)> = self.0.iter().filter(|(_, failure)| is_reported(failure)).collect();
         let [(first, _), others @ ..] = &reported[..] else {
             status.conditions.retain(|condition| condition.type_ != ConditionType::Impaired.as_str());
             return;

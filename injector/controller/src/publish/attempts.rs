@@ -11,8 +11,8 @@ use nudge_cluster::call::CallError;
 use nudge_core::followed_objects::{WriteBack, WriteBackCause};
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
-    Attempt, Holder, ObjectUse, Publication, PublishGoal, PublishOutcome, PublishedContent, PublishedKind as _,
-    apply_outcome, clear_publication, decide_publication, object_to_write, publish_time, text_time,
+    Attempt, Holder, ObjectUse, Publication, PublishGoal, PublishOutcome, PublishedContent, apply_outcome,
+    clear_publication, decide_publication, object_to_write, publish_time, text_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
 use nudge_core::versions::Seals;

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, Reason};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
+use nudge_core::publish::{Publication, PublishedObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;

@@ -8,7 +8,7 @@ use nudge_cluster::call::CallError;
 use nudge_cluster::index::Index;
 use nudge_core::derived_keys::Keys;
 use nudge_core::keys::{ConfigKey, PartMeta, PublishedMeta};
-use nudge_core::publish::{Publication, PublishedKind as _};
+use nudge_core::publish::Publication;
 use nudge_core::rollout::PublishAttempt;
 use nudge_core::versions::{Seals, part_digest};
 use serde_json::{Value, json};

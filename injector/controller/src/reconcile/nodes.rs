@@ -9,7 +9,6 @@ use kube::{Api, ResourceExt};
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::for_each_listed;
-use nudge_core::config::returns_pods;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, Readiness};
 use nudge_protocol::VersionName;
@@ -33,7 +32,7 @@ fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> B
     let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else {
         return BTreeSet::new();
     };
-    let back = returns_pods(status);
+    let back = status.rollout.is_return();
     let has_returned = |pod: &PodState| {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()

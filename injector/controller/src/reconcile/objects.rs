@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig};
@@ -69,15 +70,18 @@ impl Controller {
         kind: PartKind,
         name: &str,
     ) -> Result<Option<(PartFacts, Contents)>, CallError> {
+        let whole = |meta: &ObjectMeta, immutable: Option<bool>, content: Contents| {
+            (PartFacts::new(kind, meta, immutable, &content, &self.keys), content)
+        };
         Ok(match kind {
-            PartKind::ConfigMap => self.read_object(namespace, name).await?.map(|map: ConfigMap| {
-                let content = contents_of(map.data.clone(), map.binary_data.clone());
-                (PartFacts::of_config_map(map, &self.keys), content)
-            }),
-            PartKind::Secret => self.read_object(namespace, name).await?.map(|secret: Secret| {
-                let content = contents_of(None, secret.data.clone());
-                (PartFacts::of_secret(secret, &self.keys), content)
-            }),
+            PartKind::ConfigMap => self
+                .read_object(namespace, name)
+                .await?
+                .map(|map: ConfigMap| whole(&map.metadata, map.immutable, contents_of(map.data, map.binary_data))),
+            PartKind::Secret => self
+                .read_object(namespace, name)
+                .await?
+                .map(|secret: Secret| whole(&secret.metadata, secret.immutable, contents_of(None, secret.data))),
         })
     }
 
@@ -121,7 +125,7 @@ impl Controller {
             self.memories.get(key, |memory| memory.outdated_reconciles = 0);
             return (!unread.is_empty()).then_some(NextReconcile::Soon);
         }
-        self.metrics.count_outdated_reconcile();
+        self.metrics.outdated_reconciles.inc();
         let reconciles = self.memories.change(key, |memory| {
             memory.outdated_reconciles = memory.outdated_reconciles.saturating_add(1);
             memory.outdated_reconciles

@@ -38,7 +38,7 @@ pub use foreseen_holds::{VersionCandidate, foreseen_holds};
 pub use gated_version::Provenance;
 pub use import::{importing_status, is_importing};
 pub use measurable_condition::wanted_rehearsal;
-pub use move_predicates::{is_moved, lets_others_pass, may_begin, returns_pods};
+pub use move_predicates::{is_moved, lets_others_pass, may_begin};
 pub use planned_move::PlannedMove;
 pub use reduced_status::{StatusExtent, reduce_status};
 pub use urgency::{is_brake, is_urgent};

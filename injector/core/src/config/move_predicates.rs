@@ -1,6 +1,6 @@
 //! Predicates of a config's spec and status: whether it is being moved, or may be.
 
-use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::VersionedConfig;
 
 /// Returns whether the config may begin to move now.
 pub fn may_begin(config: &VersionedConfig) -> bool {
@@ -10,11 +10,6 @@ pub fn may_begin(config: &VersionedConfig) -> bool {
         && status.current_version.is_some()
         && requested.is_some()
         && requested != status.current_version.as_deref()
-}
-
-/// Returns whether the config's pods return to another version.
-pub fn returns_pods(status: &VersionedConfigStatus) -> bool {
-    matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving | RolloutStage::Returning))
 }
 
 /// Returns whether the config's move lets others pass, and may continue now.

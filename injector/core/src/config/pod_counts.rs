@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nudge_api::{MAX_LEFT_ALONE, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{MAX_LEFT_ALONE, PodCounts, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::VersionName;
 use nudge_protocol::bounded_text::clip;
 
@@ -61,11 +61,7 @@ fn left_alone<'a>(config: &str, pods: impl Iterator<Item = &'a PodState>) -> Vec
 /// Returns the version that pods should run in the end: the target, or the current version if nothing moves or pods
 /// leave the target.
 fn final_version(status: &VersionedConfigStatus) -> Option<&str> {
-    let leaves_target = matches!(
-        status.rollout.stage,
-        Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
-    );
-    let target = status.target_version.as_deref().filter(|_| !leaves_target);
+    let target = status.target_version.as_deref().filter(|_| !status.rollout.is_return());
     target.or(status.current_version.as_deref())
 }
 

@@ -4,7 +4,7 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{RolloutStage, VersionedConfig};
 
-use super::move_predicates::{may_begin, returns_pods};
+use super::move_predicates::may_begin;
 use crate::rollout::ALL;
 
 /// Returns whether the config is a brake: its pods must return, or all of them must get a version now. This follows
@@ -12,18 +12,17 @@ use crate::rollout::ALL;
 pub fn is_brake(config: &VersionedConfig, now: Timestamp) -> bool {
     let Some(status) = &config.status else { return false };
     let (requested, rollout) = (config.requested_version(), &status.rollout);
-    let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
     let overridden = config.spec.rollout.overridden.as_ref().zip(requested);
     let assigns_all = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, now));
     let has_steps_left = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
     (requested.is_some() && requested == status.previous_version.as_deref())
-        || (forward && requested != status.target_version.as_deref())
+        || (rollout.is_forward() && requested != status.target_version.as_deref())
         || (assigns_all && (may_begin(config) || has_steps_left))
 }
 
 /// Returns whether the config overtakes all others: its pods return, or a brake is due.
 pub fn is_urgent(config: &VersionedConfig, now: Timestamp) -> bool {
-    config.status.as_ref().is_some_and(returns_pods) || is_brake(config, now)
+    config.status.as_ref().is_some_and(|status| status.rollout.is_return()) || is_brake(config, now)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod inject;
 mod mount_paths;
 mod mountpoints;
 mod moved_mounts;
+mod named_objects;
 mod patch;
 mod preflight;
 #[cfg(test)]
@@ -33,12 +34,11 @@ mod tests;
 mod uptake;
 mod uptake_warnings;
 mod user_pod;
-mod volume_objects;
 
 pub use facts::{Features, InjectionFacts, MountedPart, ResolvedConfig};
 pub use inject::{Injection, inject};
+pub use named_objects::{NamedObject, variable_objects, volume_objects};
 pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_keys, stated_way};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};
 pub use uptake::{ContainerReads, ContainerUptake, PodReads, ReadPath, RestartCause, Uptake};
-pub use volume_objects::{VolumeObject, objects as objects_of_volume};

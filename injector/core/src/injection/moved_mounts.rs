@@ -5,7 +5,6 @@
 //! everything it needs.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use k8s_openapi::api::core::v1::{KeyToPath, Volume};
 use nudge_api::PartKind;
@@ -63,41 +62,32 @@ pub(super) struct MovedMounts {
 }
 
 /// The reason why mounts of a volume stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unmovable {
     /// Containers may start before the agent.
+    #[error("this cluster has no native sidecars (Kubernetes 1.29)")]
     NoNativeSidecars,
     /// The pod has no owner that makes it again.
+    #[error("no workload owns this pod")]
     BarePod,
     /// The volume also has other content.
+    #[error("the volume has more than objects of the pod's configs")]
     Mixed,
     /// The hub may not serve Secrets in the namespace.
+    #[error("Nudge may not read Secrets in this namespace")]
     SecretsNotServed,
     /// The agent can't have a file of this key or path.
+    #[error("one of its items has a key or path that Nudge does not take")]
     BadItem,
     /// The containers that mount the volume could not read files that the agent writes.
+    #[error("not every container that mounts it could read the agent's files; set one runAsUser for them, or fsGroup")]
     Unreadable,
     /// There are more such volumes, or items in them, than the agent keeps.
+    #[error("the pod has more such volumes, or items in them, than the agent keeps")]
     TooMany,
     /// A LimitRange leaves too little memory for the agent's files.
+    #[error("a LimitRange of this namespace leaves the agent too little memory for its files")]
     NoMemory,
-}
-
-impl fmt::Display for Unmovable {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::NoNativeSidecars => "this cluster has no native sidecars (Kubernetes 1.29)",
-            Self::BarePod => "no workload owns this pod",
-            Self::Mixed => "the volume has more than objects of the pod's configs",
-            Self::SecretsNotServed => "Nudge may not read Secrets in this namespace",
-            Self::BadItem => "one of its items has a key or path that Nudge does not take",
-            Self::Unreadable => {
-                "not every container that mounts it could read the agent's files; set one runAsUser for them, or fsGroup"
-            }
-            Self::TooMany => "the pod has more such volumes, or items in them, than the agent keeps",
-            Self::NoMemory => "a LimitRange of this namespace leaves the agent too little memory for its files",
-        })
-    }
 }
 
 impl MovedMounts {

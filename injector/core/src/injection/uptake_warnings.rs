@@ -6,13 +6,13 @@ use nudge_protocol::{Ack, ConfigName, env};
 
 use super::facts::InjectionFacts;
 use super::moved_mounts::{MovedMounts, owns};
+use super::named_objects::volume_objects;
 use super::refusal::shorten;
 use super::request::PodRequest;
 use super::request::annotations::{MOUNT_PATH, NOTIFY};
 use super::targets::Targets;
 use super::uptake::{ContainerUptake, PodReads, PodView, ReadPath, RestartCause, UnmovedMounts, Uptake};
 use super::user_pod::UserPod;
-use super::volume_objects::objects;
 
 /// Returns a warning for each container that takes versions only by a restart because of what it reads, and for each
 /// notified container that reads an object which only has the config's name.
@@ -62,7 +62,8 @@ pub(super) fn warnings(
 fn restart_warning(pod: &UserPod, moved: &MovedMounts, uptake: &ContainerUptake<'_>, paths: Vec<ReadPath>) -> String {
     let (container, config) = (shorten(uptake.container), shorten(uptake.config.as_str()));
     let volumes = pod.spec.volumes.iter().flatten();
-    let mut of_config = volumes.filter(|volume| objects(volume).any(|object| object.name == uptake.config.as_str()));
+    let mut of_config =
+        volumes.filter(|volume| volume_objects(volume).any(|object| object.name == uptake.config.as_str()));
     let cause = of_config.find_map(|volume| moved.unmoved.iter().find(|(name, _)| *name == volume.name));
     let describe = |path: ReadPath| match (path, cause) {
         (ReadPath::ObjectFiles(_), Some((_, cause))) => format!("{path} ({cause})"),

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use nudge_api::PartKind;
 use nudge_protocol::pod::AGENT_CONTAINER;
 
 use super::pod_state::PodState;
+use crate::injection::{NamedObject, variable_objects, volume_objects};
 
 /// The objects that pods and templates of workloads name, and for each of them one that names it, such as
 /// `Deployment web`.
@@ -29,64 +30,21 @@ pub fn read_kinds<'a>(name: &str, pods: impl Iterator<Item = &'a PodState>) -> B
 
 /// Returns the ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
 pub fn references(spec: &PodSpec) -> References {
-    let mut references = References::new();
-    spec.volumes.iter().flatten().for_each(|volume| add_volume(&mut references, volume));
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    containers.for_each(|container| add_variables(&mut references, container));
-    references
+    let volumes = spec.volumes.iter().flatten();
+    volumes.flat_map(volume_objects).chain(containers.flat_map(variable_objects)).map(NamedObject::key).collect()
 }
 
 /// Returns the ConfigMaps and Secrets that the pod's containers read themselves, in variables and in volumes that they
 /// mount. The agent does not count, and neither does a volume whose mounts were moved.
 pub fn direct_references(spec: &PodSpec) -> References {
-    let mut references = References::new();
-    let mut mounted = BTreeSet::new();
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    for container in containers.filter(|container| container.name != AGENT_CONTAINER) {
-        add_variables(&mut references, container);
-        mounted.extend(container.volume_mounts.iter().flatten().map(|mount| mount.name.as_str()));
-    }
-    let is_mounted = |volume: &&Volume| mounted.contains(volume.name.as_str());
-    spec.volumes.iter().flatten().filter(is_mounted).for_each(|volume| add_volume(&mut references, volume));
-    references
-}
-
-fn add_volume(references: &mut References, volume: &Volume) {
-    let mut add = |kind, name: &str| _ = references.insert((kind, name.to_owned()));
-    if let Some(source) = &volume.config_map {
-        add(PartKind::ConfigMap, &source.name);
-    }
-    if let Some(name) = volume.secret.as_ref().and_then(|source| source.secret_name.as_deref()) {
-        add(PartKind::Secret, name);
-    }
-    for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
-        if let Some(source) = &source.config_map {
-            add(PartKind::ConfigMap, &source.name);
-        }
-        if let Some(source) = &source.secret {
-            add(PartKind::Secret, &source.name);
-        }
-    }
-}
-
-fn add_variables(references: &mut References, container: &Container) {
-    let mut add = |kind, name: &str| _ = references.insert((kind, name.to_owned()));
-    for source in container.env_from.iter().flatten() {
-        if let Some(source) = &source.config_map_ref {
-            add(PartKind::ConfigMap, &source.name);
-        }
-        if let Some(source) = &source.secret_ref {
-            add(PartKind::Secret, &source.name);
-        }
-    }
-    for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
-        if let Some(source) = &source.config_map_key_ref {
-            add(PartKind::ConfigMap, &source.name);
-        }
-        if let Some(source) = &source.secret_key_ref {
-            add(PartKind::Secret, &source.name);
-        }
-    }
+    let containers: Vec<&Container> = containers.filter(|container| container.name != AGENT_CONTAINER).collect();
+    let mounts = containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+    let mounted: BTreeSet<&str> = mounts.map(|mount| mount.name.as_str()).collect();
+    let volumes = spec.volumes.iter().flatten().filter(|volume| mounted.contains(volume.name.as_str()));
+    let variables = containers.iter().flat_map(|container| variable_objects(container));
+    volumes.flat_map(volume_objects).chain(variables).map(NamedObject::key).collect()
 }
 
 #[cfg(test)]

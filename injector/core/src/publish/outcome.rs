@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Explanation, PartKind, Reason, VersionedConfig, condition, find_condition, set_condition};
 
-use super::{Publication, PublishedKind as _};
+use super::Publication;
 use crate::event_record::EventRecord;
 
 /// The config with its new status, and the Events about the change.

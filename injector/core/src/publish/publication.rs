@@ -6,7 +6,7 @@ use nudge_api::{Explanation, PartKind, Reason};
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::labels;
 
-use super::{PublishedContent, PublishedKind as _, PublishedObject};
+use super::{PublishedContent, PublishedObject};
 use crate::baseline::{RESERVED, is_configuration};
 use crate::versions::Seals;
 
@@ -223,7 +223,7 @@ pub fn object_to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) 
     // An object with a text stays a text.
     if matches!(goal.object_use, ObjectUse::Published) {
         marks.insert(labels::PUBLISHED.to_owned(), goal.version.to_owned());
-        let mark = goal.kind.mark(goal.seals, goal.version, &content);
+        let mark = goal.seals.of_published(goal.kind, goal.version, content.values());
         metadata.annotations.get_or_insert_default().insert(DIGEST_ANNOTATION.to_owned(), mark);
     }
     Some(PublishedObject { kind: goal.kind, metadata, immutable, content })
@@ -304,6 +304,6 @@ fn is_unrecorded(stored: &PublishedObject, goal: &PublishGoal<'_>) -> bool {
         field.is_some() && entry.manager.as_deref() != Some(goal.writer)
     });
     let other_version = label(metadata, labels::PUBLISHED).filter(|version| *version != goal.version);
-    let is_marked = |version| mark == Some(&goal.kind.mark(goal.seals, version, &stored.content));
+    let is_marked = |version| mark == Some(&goal.seals.of_published(goal.kind, version, stored.content.values()));
     other_version.is_some_and(is_marked) && !is_applied_by_others
 }

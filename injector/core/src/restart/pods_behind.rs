@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{PartKind, Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{PartKind, Reason, VersionedConfigStatus};
 
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
@@ -33,10 +33,7 @@ pub fn count_pods_behind(
 ) -> BTreeMap<WorkloadId, usize> {
     let mut counts = BTreeMap::new();
     let Some(target) = version_to_publish(status) else { return counts };
-    let is_return = matches!(
-        status.rollout.stage,
-        Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
-    );
+    let is_return = status.rollout.is_return();
     let is_counted = |pod: &&Arc<PodState>| pod.is_by_restart() && pod.is_live();
     for pod in pods.iter().filter(is_counted) {
         let Some(workload) = pod.workload.as_ref().filter(|id| id.kind() != OwnerKind::Job) else { continue };

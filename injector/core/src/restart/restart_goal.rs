@@ -77,9 +77,6 @@ impl RestartGoal<'_> {
 
 /// Returns whether workloads are restarted in this stage.
 pub fn is_restarting(status: Option<&VersionedConfigStatus>) -> bool {
-    let stage = status.and_then(|status| status.rollout.stage);
-    matches!(
-        stage,
-        Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
-    )
+    let rollout = status.map(|status| &status.rollout);
+    rollout.is_some_and(|rollout| rollout.is_return() || rollout.stage == Some(RolloutStage::Restarting))
 }

@@ -87,9 +87,7 @@ pub fn starts_with_target(
     config: &VersionedConfig,
     status: &VersionedConfigStatus,
 ) -> impl Fn(&PodState) -> StartState + use<> {
-    let is_forward =
-        matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
-    let target = status.target_version.as_deref().filter(|_| is_forward);
+    let target = status.target_version.as_deref().filter(|_| status.rollout.is_forward());
     let start = target.map(|target| (StartTimes::of(status, target), objects_with_version(config, status, target)));
     let name = config.metadata.name.clone().unwrap_or_default();
     move |pod| match &start {

@@ -41,34 +41,24 @@ impl Rollout {
             ..InternalStatus::default()
         };
         let still = |failure| RolloutStatus { failure, ..RolloutStatus::default() };
-        let (base, target, rollout) = match self {
+        let base = self.base().cloned();
+        let (target, rollout) = match self {
             Self::Initial { revision } => {
                 status.internal.revision = revision;
-                (None, None, RolloutStatus::default())
+                (None, RolloutStatus::default())
             }
-            Self::Current(Idle { base, failure }) | Self::Waiting(Idle { base, failure }) => {
-                (Some(base), None, still(failure))
-            }
-            Self::Held { idle: Idle { base, failure }, target } => (Some(base), Some(target), still(failure)),
-            Self::Failed { base, failure } => (Some(base), None, still(Some(failure))),
-            Self::Forward(transfer) => {
-                let base = transfer.base.clone();
-                let target = transfer.target.clone();
-                (Some(base), Some(target), stored_transfer(transfer, &mut status.internal))
-            }
-            Self::Back(back) => {
-                let base = back.base.clone();
-                let target = back.target.clone();
-                (Some(base), Some(target), stored_return(back, &mut status.internal))
-            }
+            Self::Current(idle) | Self::Waiting(idle) => (None, still(idle.failure)),
+            Self::Held { idle, target } => (Some(target), still(idle.failure)),
+            Self::Failed { failure, .. } => (None, still(Some(failure))),
+            Self::Forward(transfer) => (Some(transfer.target.clone()), stored_transfer(transfer, &mut status.internal)),
+            Self::Back(back) => (Some(back.target.clone()), stored_return(back, &mut status.internal)),
         };
         status.rollout = rollout;
-        if let Some(base) = base {
+        if let Some(base) = &base {
             status.internal.revision = base.revision;
-            (status.current_version, status.previous_version) = (Some(base.current), base.previous);
-        } else {
-            (status.current_version, status.previous_version) = (None, None);
         }
+        status.previous_version = base.as_ref().and_then(|base| base.previous.clone());
+        status.current_version = base.map(|base| base.current);
         status.target_version = target;
         with_version_states(status)
     }

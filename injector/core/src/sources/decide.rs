@@ -141,10 +141,10 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
     }
     // A version that this source has just made is sealed first, and then requested.
     let is_own = status.version.as_deref() == Some(version);
-    if is_own && !is_sealed && is_sealing(status, now) {
-        let until = status.make_time.as_ref().map(|made| after(made.0, SEALING_TIMEOUT));
+    let sealing_end = status.make_time.as_ref().map(|made| after(made.0, SEALING_TIMEOUT));
+    if let Some(until) = sealing_end.filter(|until| is_own && !is_sealed && now < *until) {
         let explanation = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
-        return SourceOutcome::Waits { version: version.to_owned(), why: explanation, until };
+        return SourceOutcome::Waits { version: version.to_owned(), why: explanation, until: Some(until) };
     }
     if let Some(message) = rollout_message(config) {
         let explanation = Reason::Progressing.explained(message);
@@ -194,10 +194,6 @@ fn rule_refusal(observed: &SourceSnapshot<'_>, version: &str) -> Option<Explanat
     // Admission has refused the objects of the version.
     let admission = || observed.trouble.filter(|trouble| trouble.reason == Reason::Invalid).cloned();
     observed.refusal.cloned().or_else(sealing).or_else(admission)
-}
-
-fn is_sealing(status: &ConfigSourceStatus, now: Timestamp) -> bool {
-    status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING_TIMEOUT))
 }
 
 /// Returns a message about the rollout of the config: nothing may interrupt it.

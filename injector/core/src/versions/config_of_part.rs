@@ -21,16 +21,14 @@ pub fn made_for(
     part: &ObjectMeta,
     (identity, now): (Identity, Timestamp),
 ) -> Option<String> {
-    let part_place = place(kind, namespace, part)?;
-    let subject = part_place.each_ref().map(String::as_str);
+    let subject = place(kind, namespace, part)?;
     Some(signed_notes::sign(&key.0, labels::MADE_FOR, &subject, &identity.to_string(), now))
 }
 
 /// Returns when the part was created, by the clock of the API server, if that was for a config.
 pub fn made_for_a_config(key: &NoteKey, kind: PartKind, part: &ObjectMeta) -> Option<Timestamp> {
     let note = part.annotations.as_ref()?.get(labels::MADE_FOR)?;
-    let part_place = place(kind, part.namespace.as_deref()?, part)?;
-    let subject = part_place.each_ref().map(String::as_str);
+    let subject = place(kind, part.namespace.as_deref()?, part)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
     signed_notes::read(&key.0, labels::MADE_FOR, &subject, note, clock)?;
     part.creation_timestamp.as_ref().map(|created| created.0)

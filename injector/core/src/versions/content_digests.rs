@@ -2,8 +2,11 @@
 //! made of it.
 
 use nudge_api::{Consent, PartKind, VersionState, VersionStatus, VersionedConfigStatus};
+use nudge_protocol::hex::hex;
 
 use super::digest::{Contents, PLAIN, part_digest};
+use super::digest_names::{NAME_BYTES, SOURCE_PREFIX, TEXT_PREFIX, digest_of_parts, message};
+use super::part_facts::PartFacts;
 use super::seal::Seals;
 
 /// The digests of one part.
@@ -30,10 +33,35 @@ impl ContentDigests {
         Self(parts.into_iter().map(digests).collect())
     }
 
+    /// Returns the digests of the parts that these facts are known of.
+    pub(super) fn of_facts<'a>(parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>) -> Self {
+        let digests = |(kind, PartFacts { plain, keyed, .. }): (PartKind, &PartFacts)| PartDigests {
+            kind,
+            plain: plain.clone(),
+            keyed: keyed.clone(),
+        };
+        Self(parts.into_iter().map(digests).collect())
+    }
+
     /// Returns the name of a version of this content that the control plane makes of a text.
     pub fn text_version(&self, seals: &Seals) -> String {
-        let parts = self.0.iter().map(|part| (part.kind, part.plain.clone(), part.keyed.clone()));
-        seals.digest_name(super::digest_names::TEXT_PREFIX, parts.collect())
+        self.name(TEXT_PREFIX, seals)
+    }
+
+    /// Returns the name of a version of this content that a source makes.
+    pub fn source_version(&self, seals: &Seals) -> String {
+        self.name(SOURCE_PREFIX, seals)
+    }
+
+    /// Returns the name with this beginning. It is keyed if a Secret is among the parts, so that it says nothing about
+    /// a value.
+    pub(super) fn name(&self, prefix: &str, seals: &Seals) -> String {
+        let plain = self.0.iter().map(|part| Some((part.kind, part.plain.clone()?)));
+        let name = plain.collect::<Option<Vec<_>>>().map_or_else(
+            || hex(&seals.tag(&message(self.0.iter().map(|part| (part.kind, part.keyed.clone()))))[..NAME_BYTES]),
+            digest_of_parts,
+        );
+        format!("{prefix}{name}")
     }
 
     /// Returns the number of parts.

@@ -5,17 +5,13 @@ use nudge_api::PartKind;
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
-use super::digest::{Contents, part_digest};
-use super::part_facts::PartFacts;
-use super::seal::Seals;
-
 /// The beginning of the names of versions that a source makes. No other version can be sealed under such a name.
 pub const SOURCE_PREFIX: &str = "src-";
 /// The beginning of the names of versions that the control plane makes of the text of a config's objects.
 pub(super) const TEXT_PREFIX: &str = "txt-";
 /// The size in bytes of a digest in a name: large enough that nobody can construct two contents with the same name. A
 /// name has at most 63 characters, so at most 29 bytes fit after the prefixes.
-const NAME_BYTES: usize = 20;
+pub(super) const NAME_BYTES: usize = 20;
 
 /// Returns whether a source makes versions of this name.
 pub fn is_of_source(version: &str) -> bool {
@@ -37,40 +33,8 @@ pub fn digest_of_parts(parts: impl IntoIterator<Item = (PartKind, String)>) -> S
     hex(&digest(&SHA256, &message(parts)).as_ref()[..NAME_BYTES])
 }
 
-fn message(parts: impl IntoIterator<Item = (PartKind, String)>) -> Vec<u8> {
+/// Encodes the digests of parts.
+pub(super) fn message(parts: impl IntoIterator<Item = (PartKind, String)>) -> Vec<u8> {
     // Neither field can hold a zero byte.
     parts.into_iter().flat_map(|(kind, digest)| [kind.as_str(), "\0", &digest, "\0"].concat().into_bytes()).collect()
-}
-
-impl Seals {
-    /// Returns the name of the version of a source with these parts.
-    pub fn source_version<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a Contents)>) -> String {
-        let digests = |(kind, content): (PartKind, &Contents)| {
-            let plain = (kind == PartKind::ConfigMap).then(|| part_digest(content, None));
-            (kind, plain, part_digest(content, Some(self.content_key())))
-        };
-        self.digest_name(SOURCE_PREFIX, parts.into_iter().map(digests).collect())
-    }
-
-    /// Returns the name with this beginning, from the known facts about the parts of a version.
-    pub(super) fn digest_name_of<'a>(
-        &self,
-        prefix: &str,
-        parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>,
-    ) -> String {
-        let digests = parts.into_iter().map(|(kind, facts)| (kind, facts.plain.clone(), facts.keyed.clone()));
-        self.digest_name(prefix, digests.collect())
-    }
-
-    /// Returns the name with this beginning. It is keyed if a Secret is among the parts, so that it says nothing about
-    /// a value.
-    pub(super) fn digest_name(&self, prefix: &str, parts: Vec<(PartKind, Option<String>, String)>) -> String {
-        let name = if parts.iter().all(|(_, plain, _)| plain.is_some()) {
-            digest_of_parts(parts.into_iter().map(|(kind, plain, _)| (kind, plain.unwrap_or_default())))
-        } else {
-            let keyed = message(parts.into_iter().map(|(kind, _, keyed)| (kind, keyed)));
-            hex(&self.tag(&keyed)[..NAME_BYTES])
-        };
-        format!("{prefix}{name}")
-    }
 }

@@ -186,17 +186,13 @@ impl Sealing<'_> {
         let retired = inventory.retired(version);
         match seal_check(version, objects, self.facts, retired, self.seals) {
             SealCheck::Complete { parts, keys, bytes, marked } => {
-                let consent =
-                    (!marked && !self.is_current_again(version, retired)).then(|| self.consent(version, retired));
+                // The current version was deleted, and this one is the same again.
+                let is_again = retired.is_some() && self.status.current_version.as_deref() == Some(version);
+                let consent = (!marked && !is_again).then(|| self.consent(version, retired));
                 Ok(new_version(version, parts, (keys, bytes), consent, self.now))
             }
             other => Err(other),
         }
-    }
-
-    /// Returns whether the version is current and was deleted, so that this one is the same again.
-    fn is_current_again(&self, version: &str, retired: Option<&RetiredVersion>) -> bool {
-        retired.is_some() && self.status.current_version.as_deref() == Some(version)
     }
 
     /// Returns the consent that a version needs if its creator may not make it current. Naming such a version is

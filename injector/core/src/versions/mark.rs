@@ -26,7 +26,7 @@ pub fn mark<V: AsRef<[u8]>>(
     now: Timestamp,
 ) -> Option<String> {
     let subject = signed_subject(kind, namespace, part, content)?;
-    Some(signed_notes::sign(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
+    Some(signed_notes::sign(&key.0, labels::MAY_ACTIVATE, &subject, "", now))
 }
 
 /// Returns whether the part has its mark.
@@ -39,8 +39,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
     let written = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::MAY_ACTIVATE));
     let subject = signed_subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
     written.zip(subject).is_some_and(|(written, subject)| {
-        signed_notes::read(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any)
-            .is_some()
+        signed_notes::read(&key.0, labels::MAY_ACTIVATE, &subject, written, Clock::Any).is_some()
     })
 }
 

@@ -1,12 +1,11 @@
 //! The facts about a part's content that are needed to seal its version: taken from the whole object once, without
 //! keeping a value.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::Key;
 
-use super::digest::{Contents, contents_of, part_digest};
+use super::digest::{Contents, part_digest};
 use super::mark::is_marked;
 use super::part_author::author;
 use super::seal::Seals;
@@ -41,7 +40,8 @@ pub struct PartFacts {
 }
 
 impl PartFacts {
-    fn new(kind: PartKind, meta: &ObjectMeta, immutable: Option<bool>, content: &Contents, keys: &Keys) -> Self {
+    /// Returns the facts about an object with this content.
+    pub fn new(kind: PartKind, meta: &ObjectMeta, immutable: Option<bool>, content: &Contents, keys: &Keys) -> Self {
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
@@ -55,18 +55,6 @@ impl PartFacts {
             bytes: content.values().map(|value| value.len() as u64).sum(),
             bad_key: content.keys().find_map(|key| Key::new(key).err()).map(|error| error.to_string()),
         }
-    }
-
-    /// Returns the facts about a ConfigMap.
-    pub fn of_config_map(object: ConfigMap, keys: &Keys) -> Self {
-        let content = contents_of(object.data, object.binary_data);
-        Self::new(PartKind::ConfigMap, &object.metadata, object.immutable, &content, keys)
-    }
-
-    /// Returns the facts about a Secret.
-    pub fn of_secret(object: Secret, keys: &Keys) -> Self {
-        let content = contents_of(None, object.data);
-        Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, keys)
     }
 
     /// Returns the digest that the status holds for the object as part `number` of the version: the bare digest of a

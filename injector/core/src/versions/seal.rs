@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use nudge_api::PartKind;
 use nudge_protocol::hex::hex;
 use ring::hmac;
 
-use super::digest::{DIGEST_BYTES, PLAIN, part_digest};
+use super::digest::{Contents, DIGEST_BYTES, PLAIN, part_digest};
 use crate::derived_keys::{ContentKey, sub_key};
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
@@ -71,8 +72,11 @@ impl Seals {
     }
 
     /// Returns the mark of a published Secret with this content: the seal of part 0, which no version has.
-    pub(crate) fn of_published<V: AsRef<[u8]>>(&self, version: &str, content: &BTreeMap<String, V>) -> String {
-        self.seal(version, 0, &part_digest(content, Some(&self.content_key)))
+    pub(crate) fn of_published(&self, kind: PartKind, version: &str, content: &Contents) -> String {
+        match kind {
+            PartKind::ConfigMap => part_digest(content, None),
+            PartKind::Secret => self.seal(version, 0, &part_digest(content, Some(&self.content_key))),
+        }
     }
 }
 

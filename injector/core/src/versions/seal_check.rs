@@ -8,6 +8,7 @@ use nudge_protocol::VersionName;
 use nudge_protocol::block::{BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, MAX_BLOCK_BYTES};
 use nudge_protocol::limits::MAX_KEYS;
 
+use super::content_digests::ContentDigests;
 use super::digest_names::digest_prefix;
 use super::part_facts::{PartFacts, object_name};
 use super::part_labels::PartNumber;
@@ -56,10 +57,7 @@ pub fn seal_check(
     retired: Option<&RetiredVersion>,
     seals: &Seals,
 ) -> SealCheck {
-    match judge(version, parts, facts, retired, seals) {
-        Ok(seal_check) => seal_check,
-        Err(message) => SealCheck::Invalid(message),
-    }
+    judge(version, parts, facts, retired, seals).unwrap_or_else(SealCheck::Invalid)
 }
 
 /// Judges the version. What may still come is not a fault: first missing objects, then unread ones. Contents are
@@ -89,7 +87,7 @@ fn judge(
     }
     if let Some(prefix) = digest_prefix(version) {
         let contents = ordered.iter().filter_map(|part| Some((part.kind, facts_of(facts, part)?)));
-        if seals.digest_name_of(prefix, contents) != version {
+        if ContentDigests::of_facts(contents).name(prefix, seals) != version {
             return Err(format!(
                 "names that begin with {prefix} are for versions that Nudge makes, and {version} is not the digest \
                  of its content; create it under another name"

@@ -14,7 +14,7 @@ use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
 use super::version_room::{MAX_BYTES, MAX_FREE_VERSIONS};
-use super::{FactsByUid, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SOURCE_PREFIX, SealCheck, is_of_source};
+use super::{ContentDigests, FactsByUid, MAX_RETIRED_VERSIONS, MAX_VERSIONS, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
 /// The versions of one config, and their state.
@@ -49,8 +49,8 @@ impl Cluster {
             ..facts(object, &format!("{number:024x}{at:024x}"))
         });
         let known: Vec<_> = known.collect();
-        let of_contents =
-            || seals().digest_name_of(SOURCE_PREFIX, known.iter().map(|known| (PartKind::ConfigMap, known)));
+        let digests = || ContentDigests::of_facts(known.iter().map(|known| (PartKind::ConfigMap, known)));
+        let of_contents = || digests().source_version(&seals());
         let version = if of_source { of_contents() } else { format!("2026.11.{number}") };
         for object in &mut objects {
             object.version.clone_from(&version);

@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Patch;
 use nudge_api::PartKind;
-use nudge_core::publish::PublishedKind as _;
 use nudge_core::versions::{Contents, object_name};
 
 use super::TextObject;

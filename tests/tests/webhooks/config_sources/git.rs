@@ -56,7 +56,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     ensure!(data(&space, &first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
     let origin = origin::<ConfigMap>(&space, "shop", &first).await?;
     ensure!(
-        origin.revision == id && origin.url == server.url("token/shop") && origin.path == "config/prod",
+        *origin.revision == *id && *origin.url == *server.url("token/shop") && origin.path == "config/prod",
         "{origin:?}"
     );
     ensure!(origin.time.is_some() && origin.signer.is_none(), "{origin:?}");

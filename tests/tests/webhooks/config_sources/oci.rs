@@ -70,7 +70,7 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     };
     ensure!(data(&first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
     let origin = origin::<ConfigMap>(&space, "shop", &first).await?;
-    ensure!(origin.revision == digest && origin.url == url, "{origin:?}");
+    ensure!(*origin.revision == *digest && *origin.url == *url, "{origin:?}");
     // A higher version, by the period alone.
     push("20\n", "1.1.0", PASSWORD)?;
     push("30\n", "2.0.0", PASSWORD)?;

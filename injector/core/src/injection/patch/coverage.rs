@@ -9,6 +9,7 @@ const KEYS: [&str; 3] = ["mountPath", "containerPort", "name"];
 /// Returns whether `present` has every field of `required`. Elements of lists are found by their key, if they have one,
 /// and must occur once. Other lists must have the same length and order.
 pub(super) fn covers(present: &Value, required: &Value) -> bool {
+    let key_of = |element: &Value| KEYS.into_iter().find(|key| element.get(key).is_some());
     match (present, required) {
         (Value::Object(present), Value::Object(required)) => {
             required.iter().all(|(key, required)| present.get(key).is_some_and(|present| covers(present, required)))
@@ -25,10 +26,6 @@ pub(super) fn covers(present: &Value, required: &Value) -> bool {
         },
         (present, required) => present == required,
     }
-}
-
-fn key_of(element: &Value) -> Option<&'static str> {
-    KEYS.into_iter().find(|key| element.get(key).is_some())
 }
 
 #[cfg(test)]

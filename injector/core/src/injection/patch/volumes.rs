@@ -57,7 +57,9 @@ impl Volumes {
             // There is room for each file twice, while one replaces another.
             volumes.add_memory(VARIABLES_VOLUME, "8Mi", VARIABLES_DIR);
         }
-        volumes.list.push(hub_volume());
+        let token = json!({"audience": pod::TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"});
+        let sources = json!([{"serviceAccountToken": token}]);
+        volumes.list.push(json!({"name": HUB_VOLUME, "projected": {"sources": sources}}));
         volumes.mounts.push(json!({"name": HUB_VOLUME, "mountPath": pod::HUB_PATH, "readOnly": true}));
         volumes.add_bootstrap(configs, facts);
         volumes
@@ -112,11 +114,4 @@ impl Volumes {
             ));
         }
     }
-}
-
-/// Returns the volume with the agent's token for the hub.
-fn hub_volume() -> Value {
-    json!({"name": HUB_VOLUME, "projected": {"sources": [
-        {"serviceAccountToken": {"audience": pod::TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}},
-    ]}})
 }

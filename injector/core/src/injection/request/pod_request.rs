@@ -23,11 +23,13 @@ use crate::injection::user_pod::{ContainerRole, UserPod};
 /// The requests of a pod, which [`read`] returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRequest {
-    pub(in crate::injection) service_account: String,
+    /// The name of the pod's ServiceAccount.
+    pub service_account: String,
     pub(in crate::injection) named: Option<Vec<ConfigName>>,
-    pub(in crate::injection) references: Vec<String>,
+    /// The ConfigMaps that the containers reference, which may be of configs.
+    pub config_maps: Vec<String>,
     /// The Secrets that the containers reference, which may be of configs.
-    pub(in crate::injection) secrets: Vec<String>,
+    pub secrets: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
     /// The annotation that demands a rolling update for each change of the version. Then no container is notified.
@@ -59,7 +61,7 @@ impl PodRequest {
     pub fn configs(&self) -> Vec<ConfigName> {
         match &self.named {
             Some(named) => named.clone(),
-            None => self.references.iter().filter_map(|name| ConfigName::new(name).ok()).collect(),
+            None => self.config_maps.iter().filter_map(|name| ConfigName::new(name).ok()).collect(),
         }
     }
 
@@ -67,11 +69,6 @@ impl PodRequest {
     /// the Secret of their name count.
     pub fn configs_of_secrets(&self) -> Vec<ConfigName> {
         self.secrets.iter().filter_map(|name| ConfigName::new(name).ok()).collect()
-    }
-
-    /// Returns the service account of the pod.
-    pub fn service_account(&self) -> &str {
-        &self.service_account
     }
 
     /// Returns how a container is notified, and the annotation that says so.
@@ -148,17 +145,6 @@ impl PodRequest {
         self.keys.clear();
         Ok(())
     }
-
-    /// Returns the names of the ConfigMaps to look up: the ones that the containers reference, if no annotation names
-    /// the configs.
-    pub fn config_maps(&self) -> &[String] {
-        &self.references
-    }
-
-    /// Returns the names of the Secrets to look up, in the same way.
-    pub fn secrets(&self) -> &[String] {
-        &self.secrets
-    }
 }
 
 /// Reads the requests of a pod; `None` if it does not opt in.
@@ -191,7 +177,7 @@ impl AnnotationReader<'_> {
         check_count(references.len())?;
         let mut request = PodRequest {
             service_account: self.pod.service_account().to_owned(),
-            references: references.into_iter().map(|reference| reference.name).collect(),
+            config_maps: references.into_iter().map(|reference| reference.name).collect(),
             secrets,
             named,
             webhook_allow: self.get(names::WEBHOOK_ALLOW, annotation_values::targets)?.unwrap_or_default(),

@@ -6,9 +6,9 @@ use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
 use crate::baseline::{BUNDLES, RESERVED};
+use crate::injection::named_objects::{NamedObject, variable_objects, volume_objects};
 use crate::injection::refusal::InjectionRefusal;
 use crate::injection::user_pod::{UserContainer, UserPod};
-use crate::injection::volume_objects::objects;
 
 /// The maximum number of ConfigMaps that are looked up. A pod that references more must name its configs.
 const MAX_REFERENCES: usize = 64;
@@ -26,11 +26,12 @@ pub(super) struct ConfigReference {
 pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<ConfigReference> {
     let mut references: Vec<ConfigReference> = Vec::new();
     for member in referencing_members(pod, named, foreign) {
-        for (name, required) in of_container(pod, &member.container) {
+        let objects = objects_of(pod, &member.container).filter(|object| object.kind == PartKind::ConfigMap);
+        for NamedObject { name, optional, .. } in objects {
             if name == RESERVED || ConfigName::new(name).is_err() {
                 continue;
             }
-            let required = required && !is_bundle(name);
+            let required = optional != Some(true) && !is_bundle(name);
             match references.iter_mut().find(|reference| reference.name == name) {
                 Some(reference) => reference.required |= required,
                 None => references.push(ConfigReference { name: name.to_owned(), required }),
@@ -48,7 +49,8 @@ pub(super) fn is_bundle(name: &str) -> bool {
 /// Returns the Secrets that the same containers reference, each once, in their order.
 pub(super) fn referenced_secrets(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for name in referencing_members(pod, named, foreign).flat_map(|member| secrets_of(pod, &member.container)) {
+    let objects = referencing_members(pod, named, foreign).flat_map(|member| objects_of(pod, &member.container));
+    for NamedObject { name, .. } in objects.filter(|object| object.kind == PartKind::Secret) {
         if ConfigName::new(name).is_ok() && !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
         }
@@ -74,33 +76,9 @@ fn mounted_volumes<'a>(pod: &'a UserPod, container: &'a Container) -> impl Itera
     mounts.filter_map(|mount| pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))
 }
 
-/// Returns the names of the Secrets that one container references.
-fn secrets_of<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a str> {
-    let whole = container.env_from.iter().flatten().filter_map(|from| Some(from.secret_ref.as_ref()?.name.as_str()));
-    let single = container.env.iter().flatten().filter_map(|variable| {
-        let key = variable.value_from.as_ref()?.secret_key_ref.as_ref()?;
-        Some(key.name.as_str())
-    });
-    let mounted = mounted_volumes(pod, container).flat_map(objects);
-    let mounted = mounted.filter(|object| object.kind == PartKind::Secret).map(|object| object.name);
-    whole.chain(single).chain(mounted)
-}
-
-/// Returns the names that one container references, and whether it requires them.
-fn of_container<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = (&'a str, bool)> {
-    let required = |optional: Option<bool>| optional != Some(true);
-    let whole = container.env_from.iter().flatten().filter_map(move |from| {
-        let map = from.config_map_ref.as_ref()?;
-        Some((map.name.as_str(), required(map.optional)))
-    });
-    let single = container.env.iter().flatten().filter_map(move |variable| {
-        let key = variable.value_from.as_ref()?.config_map_key_ref.as_ref()?;
-        Some((key.name.as_str(), required(key.optional)))
-    });
-    let mounted = mounted_volumes(pod, container).flat_map(objects);
-    let mounted = mounted.filter(|object| object.kind == PartKind::ConfigMap);
-    let mounted = mounted.map(move |object| (object.name, required(object.optional)));
-    whole.chain(single).chain(mounted)
+/// Returns the objects that one container references.
+fn objects_of<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = NamedObject<'a>> {
+    variable_objects(container).chain(mounted_volumes(pod, container).flat_map(volume_objects))
 }
 
 /// Refuses a pod that references too many objects to look up.

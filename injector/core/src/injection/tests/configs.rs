@@ -25,7 +25,7 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
     let mut pod = with_spec(&json!({}), &spec);
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
     let request = read(&pod).unwrap().unwrap();
-    assert_eq!(request.config_maps(), ["web", "absent", "shop", "files", "projected", "mesh"]);
+    assert_eq!(request.config_maps, ["web", "absent", "shop", "files", "projected", "mesh"]);
     let configs = |facts: &InjectionFacts| {
         let (injected, _) = try_with(&pod, facts)?;
         Ok::<_, String>(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS").as_str().unwrap().to_owned())
@@ -61,7 +61,7 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
     assert!(configs(&facts).unwrap_err().contains("name its configs with annotation nudge.dev/configs"));
     pod["metadata"]["annotations"]["nudge.dev/configs"] = json!("shop,later");
     let request = read(&pod).unwrap().unwrap();
-    assert_eq!((request.config_maps().len(), request.configs().len()), (0, 2));
+    assert_eq!((request.config_maps.len(), request.configs().len()), (0, 2));
     let warnings = warned(&pod);
     assert!(
         warnings.contains("config later has no current version yet") && !warnings.contains("config shop"),
@@ -84,7 +84,7 @@ fn what_stays_ordinary_although_its_namespace_wants_it_is_said() {
     let mut pod = with_spec(&json!({}), &spec);
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
     let request = read(&pod).unwrap().unwrap();
-    assert_eq!(request.config_maps(), ["web", "istio-ca-root-cert"]);
+    assert_eq!(request.config_maps, ["web", "istio-ca-root-cert"]);
     let mut facts = facts();
     facts.configs.clear();
     facts.config_maps = [("web".to_owned(), ordinary), ("istio-ca-root-cert".to_owned(), ordinary)].into();

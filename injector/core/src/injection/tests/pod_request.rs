@@ -326,7 +326,7 @@ fn bounds_are_kept_at_admission() {
             (0..count).map(|number| json!({"configMapRef": {"name": format!("m{number}")}})).collect();
         let mut pod = with_spec(&json!({}), &json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]}));
         pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
-        read(&pod).map(|request| request.unwrap().config_maps().len()).map_err(|refusal| refusal.to_string())
+        read(&pod).map(|request| request.unwrap().config_maps.len()).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(maps(64), Ok(64));
     assert!(maps(65).unwrap_err().contains("name its configs with annotation nudge.dev/configs"));

@@ -11,9 +11,9 @@ use nudge_protocol::settings::{SEPARATOR, parse_pair};
 use nudge_protocol::volumes::{self, KeptVolume};
 use nudge_protocol::{ConfigName, ContainerName, Notify, pod as names};
 
+use crate::injection::named_objects::{variable_objects, volume_objects};
 use crate::injection::request::{UpdateWay, is_updated_by_rollout, stated_way};
 use crate::injection::user_pod::{FILES_VOLUME, KEPT_VOLUME_PREFIX, SHARE_VOLUME};
-use crate::injection::volume_objects::objects;
 
 /// The maximum number of pairs of a container and a config that are read of one pod.
 const MAX_PAIRS: usize = 256;
@@ -159,11 +159,10 @@ impl PodReads {
         let configs: BTreeSet<ConfigName> = containers
             .clone()
             .flat_map(|container| {
-                let variables = variable_objects(container).map(|(_, name)| name);
                 let mounted = container.volume_mounts.iter().flatten().filter_map(|mount| volume_of(spec, mount));
-                variables.chain(mounted.flat_map(objects).map(|object| object.name)).collect::<Vec<_>>()
+                variable_objects(container).chain(mounted.flat_map(volume_objects)).collect::<Vec<_>>()
             })
-            .filter_map(|name| ConfigName::new(name).ok())
+            .filter_map(|object| ConfigName::new(object.name).ok())
             .collect();
         let notified = containers.clone().filter_map(|container| match stated_way(meta, &container.name)? {
             UpdateWay::Agent(notify) if notify != Notify::None => Some((container.name.as_str(), notify)),
@@ -201,8 +200,8 @@ impl PodReads {
             let has_endpoint = runs && (view.has_endpoint)(container);
             for config in view.configs {
                 let mut paths: Vec<ReadPath> = variable_objects(container)
-                    .filter(|(_, name)| *name == config.as_str())
-                    .map(|(kind, _)| ReadPath::Variables(kind))
+                    .filter(|object| object.name == config.as_str())
+                    .map(|object| ReadPath::Variables(object.kind))
                     .collect();
                 for mount in container.volume_mounts.iter().flatten() {
                     let at_start = !runs && !mounted_while_running.contains(mount.name.as_str());
@@ -259,7 +258,7 @@ impl PodView<'_> {
             };
             return is_of_config.then_some(path).into_iter().collect();
         }
-        let of_config = volume_of(self.spec, mount).into_iter().flat_map(objects);
+        let of_config = volume_of(self.spec, mount).into_iter().flat_map(volume_objects);
         let of_config = of_config.filter(|object| object.name == config.as_str());
         let path = |kind: PartKind| match (is_part, self.mounts) {
             (true, _) => ReadPath::ObjectPart(kind),
@@ -272,17 +271,4 @@ impl PodView<'_> {
 
 fn volume_of<'a>(spec: &'a PodSpec, mount: &VolumeMount) -> Option<&'a Volume> {
     spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)
-}
-
-/// Returns the objects that a container's variables come from.
-fn variable_objects(container: &Container) -> impl Iterator<Item = (PartKind, &str)> {
-    let whole = container.env_from.iter().flatten().flat_map(|from| {
-        let map = from.config_map_ref.as_ref().map(|map| (PartKind::ConfigMap, map.name.as_str()));
-        map.into_iter().chain(from.secret_ref.as_ref().map(|secret| (PartKind::Secret, secret.name.as_str())))
-    });
-    let single = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()).flat_map(|from| {
-        let map = from.config_map_key_ref.as_ref().map(|key| (PartKind::ConfigMap, key.name.as_str()));
-        map.into_iter().chain(from.secret_key_ref.as_ref().map(|key| (PartKind::Secret, key.name.as_str())))
-    });
-    whole.chain(single)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nudge_api::{MaxHarmed, Reason};
+use nudge_api::{Pods, Reason};
 use serde_json::json;
 
 use super::scene::{BAD, Nature, Scene, USUAL, each};
@@ -26,7 +26,7 @@ fn the_spec_changes_in_the_middle() {
     let changes: [(&str, Change); 6] = [
         ("fewer steps", |rollout| rollout.spec.steps = steps(&["100%"])),
         ("more steps", |rollout| rollout.spec.steps = steps(&["1", "2", "3", "4", "5", "6"])),
-        ("maxHarmed", |rollout| rollout.spec.max_harmed = Some(MaxHarmed::Count(0))),
+        ("maxHarmed", |rollout| rollout.spec.max_harmed = Some(Pods::Count(0))),
         ("no maxHarmed", |rollout| rollout.spec.max_harmed = None),
         ("deadline", |rollout| rollout.spec.progress_deadline_seconds = 60),
         ("bake", |rollout| rollout.spec.bake_seconds = 300),
@@ -35,7 +35,7 @@ fn the_spec_changes_in_the_middle() {
         each(|nature| {
             let mut scene = Scene::new(&[("web", 8)], nature);
             if name == "no maxHarmed" {
-                scene.rollout.spec.max_harmed = Some(MaxHarmed::Count(1));
+                scene.rollout.spec.max_harmed = Some(Pods::Count(1));
             }
             scene.watch(if nature == Nature::Good { 50 } else { 1 });
             change(&mut scene.rollout);

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{BackgroundStatus, ConfigState, MaxHarmed, Reason, RolloutStage};
+use nudge_api::{BackgroundStatus, ConfigState, Pods, Reason, RolloutStage};
 
 use super::{TestRollout, failure, on_hold, pod, reason, steps};
 use crate::keys::PodUid;
@@ -398,7 +398,7 @@ fn what_happened_while_nobody_looked_is_no_harm_but_holds() {
 #[test]
 fn max_harmed_replaces_chance_and_not_the_comparison() {
     for (max_harmed, harmed, blames) in
-        [(MaxHarmed::Count(0), 1, true), (MaxHarmed::Count(2), 2, false), (MaxHarmed::Share("10%".to_owned()), 3, true)]
+        [(Pods::Count(0), 1, true), (Pods::Count(2), 2, false), (Pods::Share("10%".to_owned()), 3, true)]
     {
         let mut rollout = TestRollout::new(&[("web", 80)]);
         rollout.spec.steps = steps(&["25%"]);

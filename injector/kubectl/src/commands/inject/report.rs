@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, Volume, VolumeMount};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::injection::{ContainerUptake, PodReads, objects_of_volume};
+use nudge_core::injection::{ContainerUptake, PodReads, volume_objects};
 use nudge_core::versions::object_name;
 use nudge_protocol::pod;
 use nudge_protocol::settings::SEPARATOR;
@@ -104,7 +104,7 @@ impl InjectedPod {
                 let objects: Vec<(PartKind, &str)> = self
                     .volume(&mount.name)
                     .into_iter()
-                    .flat_map(objects_of_volume)
+                    .flat_map(volume_objects)
                     .map(|object| (object.kind, object.name))
                     .collect();
                 if !objects.is_empty() {
