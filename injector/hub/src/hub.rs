@@ -110,7 +110,7 @@ impl Hub {
         let weak = Arc::downgrade(&hub);
         hub.polling.index.on_account_gone(move |uid| {
             if let Some(hub) = weak.upgrade() {
-                hub.authentication.add_gone(uid);
+                hub.authentication.gone.add(uid);
             }
         });
         hub
@@ -118,10 +118,10 @@ impl Hub {
 
     /// Has the tokens of a terminating pod reviewed again, and forgets a pod that is gone.
     fn remove_pod(&self, pod: &PodState) {
-        self.authentication.forget_tokens(&pod.uid);
+        self.authentication.reviews.forget(&pod.uid);
         let key = pod.key();
         if self.polling.index.pod(&key).is_none_or(|entry| entry.state.uid != pod.uid) {
-            self.authentication.add_gone(pod.uid.as_str());
+            self.authentication.gone.add(pod.uid.as_str());
             self.conditions.reports.remove(&key, &pod.uid);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use nudge_cluster::index::{Index, PodEntry};
-use nudge_core::keys::{PodKey, PodUid};
+use nudge_core::keys::PodKey;
 use nudge_server::shares::Queues;
 use nudge_server::slots::Peer;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -32,10 +32,11 @@ pub(crate) struct Authentication {
     index: Arc<Index>,
     settings: Arc<Settings>,
     pub(crate) audit: Audit,
-    reviews: Arc<TokenReviews>,
+    pub(crate) reviews: Arc<TokenReviews>,
     /// Requests that wait for a pod that is new here.
     pub(super) waiting: Queues<Peer>,
-    gone: GoneUids,
+    /// Pods and service accounts that are gone.
+    pub(crate) gone: GoneUids,
 }
 
 impl Authentication {
@@ -140,15 +141,5 @@ impl Authentication {
             Some(_) if !self.index.has_account(namespace, service_account, account_uid) => Err(NO_ACCOUNT),
             entry => entry.ok_or(GONE),
         }
-    }
-
-    /// Has the tokens of the pod reviewed again.
-    pub(crate) fn forget_tokens(&self, pod: &PodUid) {
-        self.reviews.forget(pod);
-    }
-
-    /// Records that this pod, or service account, is gone.
-    pub(crate) fn add_gone(&self, uid: &str) {
-        self.gone.add(uid);
     }
 }

@@ -10,7 +10,7 @@ const MAX_UIDS: usize = 16 * 1024;
 
 /// The uids of the pods and service accounts that were removed last.
 #[derive(Default)]
-pub(super) struct GoneUids {
+pub(crate) struct GoneUids {
     hasher: RandomState,
     hashes: Mutex<OrderedHashes>,
 }
@@ -23,7 +23,7 @@ struct OrderedHashes {
 }
 
 impl GoneUids {
-    pub(super) fn add(&self, uid: &str) {
+    pub(crate) fn add(&self, uid: &str) {
         let hash = self.hasher.hash_one(uid);
         let mut hashes = self.hashes.lock();
         if hashes.set.insert(hash) {

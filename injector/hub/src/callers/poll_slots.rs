@@ -42,14 +42,8 @@ impl PollSlots {
 pub(crate) struct PollSlot {
     poll_slots: Arc<PollSlots>,
     uid: Box<str>,
-    lost: Arc<Notify>,
-}
-
-impl PollSlot {
-    /// Waits until another poll has taken the slot.
-    pub(crate) async fn wait_until_lost(&self) {
-        self.lost.notified().await;
-    }
+    /// Is notified when another poll has taken the slot.
+    pub(crate) lost: Arc<Notify>,
 }
 
 impl Drop for PollSlot {
@@ -75,7 +69,7 @@ mod tests {
         let poll_slots = PollSlots::new(2);
         let [one, two, three] = [(); 3].map(|()| poll_slots.take("u"));
         let other = poll_slots.take("v");
-        let lost = |poll_slot: &PollSlot| poll_slot.wait_until_lost().now_or_never().is_some();
+        let lost = |poll_slot: &PollSlot| poll_slot.lost.notified().now_or_never().is_some();
         assert_eq!([&one, &two, &three, &other].map(lost), [true, false, false, false]);
         drop((one, two));
         assert!(poll_slots.has_poll("u"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nudge_api::{RolloutStage, VersionedConfig};
+use nudge_api::VersionedConfig;
 use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::pod_number;
@@ -16,16 +16,12 @@ const MAX_DEFAULT_PERIOD: Duration = Duration::from_secs(30);
 /// replica first saw the return, so that no clock is compared with another.
 pub(super) fn remaining_delay(config: &VersionedConfig, pod: &PodState, elapsed: Duration) -> Option<Duration> {
     let status = config.status.as_ref()?;
-    let is_return = matches!(
-        status.rollout.stage,
-        Some(RolloutStage::RollingBack | RolloutStage::Returning | RolloutStage::Leaving)
-    );
     let period = match config.spec.rollout.rollback_spread_seconds {
         Some(seconds) => Duration::from_secs(seconds.into()),
         None if pod.is_in_place() => (DEFAULT_PERIOD_PER_POD * status.pods.total).min(MAX_DEFAULT_PERIOD),
         None => Duration::ZERO,
     };
-    if !is_return || period.is_zero() || !pod.is_ready() || !pod.containers_ready {
+    if !status.rollout.is_return() || period.is_zero() || !pod.is_ready() || !pod.containers_ready {
         return None;
     }
     let share = f64::from(pod_number(Identity::of(config), &pod.uid)) / f64::from(u32::MAX);
@@ -34,7 +30,7 @@ pub(super) fn remaining_delay(config: &VersionedConfig, pod: &PodState, elapsed:
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_api::{RolloutStage, VersionedConfigSpec, VersionedConfigStatus};
     use nudge_core::keys::PodUid;
     use nudge_core::pods::{Readiness, UpdateMode};
 

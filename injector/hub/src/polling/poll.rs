@@ -111,7 +111,7 @@ impl Polling {
                 () = self.confirmations.wait_until_confirmed(&unconfirmed, session.from.since), if !unconfirmed.is_empty() => {}
                 () = wait_for_fetch(fetching), if !fetching.is_empty() => {}
                 () = sleep_until(until) => poll.changed_at = None,
-                () = poll_slot.wait_until_lost() => return self.end_early(&poll, PollResult::Superseded),
+                () = poll_slot.lost.notified() => return self.end_early(&poll, PollResult::Superseded),
                 () = interrupt.notified() => return self.end_early(&poll, PollResult::Interrupted),
                 () = self.drain.wait_for_turn() => return (HubReply::draining(), PollResult::Draining),
             }

@@ -98,8 +98,8 @@ pub(super) async fn read_request(
 /// Reads the body if the token can be valid, so that only clients with the token of a pod use the bytes for bodies.
 async fn admit(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: ConnectionOrigin) -> AgentRequest {
     let (head, body) = request.into_parts();
-    let length =
-        content_length(&head.headers).map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let length = length.map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
     let token = Zeroizing::new(bearer_token(&head.headers).unwrap_or_default().to_owned());
     // A connection that waits for a new pod is busy, and not closed as idle.
     let _busy = slot.begin_request();
@@ -138,10 +138,6 @@ async fn collect_body(
             Err(PollRefusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned()))
         }
     }
-}
-
-fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
