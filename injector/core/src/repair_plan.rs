@@ -262,7 +262,7 @@ mod tests {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let pods = || vec![pod("bare", 1, None)];
         assert_eq!(names(&memory.plan(pods(), now, 9)), (vec![], vec![("bare", false)]));
-        let almost = now + (REPORT_INTERVAL - Duration::from_secs(1));
+        let almost = now + REPORT_INTERVAL.saturating_sub(Duration::from_secs(1));
         assert_eq!(memory.plan(pods(), almost, 9), RepairPlan::default());
         assert_eq!(memory.plan(pods(), now + REPORT_INTERVAL, 9).report.len(), 1);
     }

@@ -160,6 +160,6 @@ async fn a_text_waits_for_approval_and_for_a_window_and_its_tool_ends_well() -> 
         gated.followed.check_text("three").await?;
         gated.end().await
     };
-    try_join(windowed, approved).await?;
+    try_join(Box::pin(windowed), Box::pin(approved)).await?;
     Ok(())
 }
