@@ -32,7 +32,7 @@ pub async fn object_holders(
         Err(error) if error.code() == Some(404) => {
             for object in old_cron_jobs(client, namespace).await? {
                 let spec = object.data.pointer("/spec/jobTemplate/spec/template/spec").cloned().unwrap_or_default();
-                add(&mut holders, "CronJob", &object.name_any(), serde_json::from_value(spec).ok());
+                add(&mut holders, "CronJob", &object.name_any(), serde_json::from_value(spec).ok().as_ref());
             }
         }
         listed => listed?,
@@ -54,12 +54,12 @@ async fn add_all<K>(
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let add_object = |object: K| add(holders, &K::kind(&()), &object.name_any(), spec(object));
+    let add_object = |object: K| add(holders, &K::kind(&()), &object.name_any(), spec(object).as_ref());
     for_each_object(client, namespace, add_object).await
 }
 
-fn add(holders: &mut ObjectHolders, kind: &str, name: &str, spec: Option<PodSpec>) {
-    for object in spec.iter().flat_map(references) {
+fn add(holders: &mut ObjectHolders, kind: &str, name: &str, spec: Option<&PodSpec>) {
+    for object in spec.into_iter().flat_map(references) {
         holders.entry(object).or_insert_with(|| format!("{kind} {name}"));
     }
 }
