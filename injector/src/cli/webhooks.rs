@@ -13,7 +13,7 @@ use nudge_admission::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;
-use nudge_core::derived_keys::NoteKey;
+use nudge_core::derived_keys::{ContentKey, NoteKey};
 use nudge_core::injection::{Features, InjectionSettings};
 use nudge_core::namespaces::NamespaceRule;
 use tokio::sync::watch;
@@ -34,7 +34,7 @@ pub(super) async fn start(
     certificates: &Certificates,
     note_key: Arc<NoteKey>,
 ) -> Result<watch::Receiver<Option<Features>>, ServeError> {
-    let ControlPlane { options, config, client, index, registry, tasks, .. } = plane;
+    let ControlPlane { options, config, client, index, registry, tasks, content_key, .. } = plane;
     let (metrics, feature_metrics) = (AdmissionMetrics::default(), FeatureMetrics::default());
     metrics.register(registry);
     feature_metrics.register(registry);
@@ -49,6 +49,7 @@ pub(super) async fn start(
             analysis: options.analysis_account.clone(),
         },
         note_key,
+        content_key: Arc::clone(content_key),
         injection: options.injection.clone(),
         writers: AnalysisWriters {
             questions: format!("{ACCOUNT_PREFIX}{}", options.repair.account),
@@ -92,6 +93,7 @@ struct WebhookInputs {
     enabled: NamespaceRule,
     accounts: Accounts,
     note_key: Arc<NoteKey>,
+    content_key: Arc<ContentKey>,
     injection: InjectionSettings,
     writers: AnalysisWriters,
     pod_lookups: PodLookupState,
@@ -105,7 +107,7 @@ impl WebhookInputs {
         let pods = InjectPods::new(KubePodLookups::new(client, self.pod_lookups), self.injection);
         let mut webhooks = guards(&lookups, self.note_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
-        let texts = ValidateTexts::new(&lookups, self.writers.questions.clone());
+        let texts = ValidateTexts::new(&lookups, self.writers.questions.clone(), self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(texts, &lookups)));
         webhooks.push(Arc::new(ValidateAnalyses { writers: self.writers }));
         Ok(webhooks)

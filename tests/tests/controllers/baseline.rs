@@ -30,6 +30,11 @@ async fn map(space: &TestNamespace, name: &str) -> Result<ConfigMap> {
     space.create_object(json!({"metadata": {"name": name}, "data": {"key": "one"}})).await
 }
 
+/// Creates a ConfigMap that is immutable.
+async fn fixed(space: &TestNamespace, name: &str) -> Result<ConfigMap> {
+    space.create_object(json!({"metadata": {"name": name}, "immutable": true, "data": {"key": "one"}})).await
+}
+
 /// Creates a pod with an agent that has this config, and variables of its objects of these kinds.
 async fn reader(space: &TestNamespace, name: &str, config: &str, references: &[&str], owner: &Value) -> Result<Pod> {
     let sources: Vec<Value> = references.iter().map(|field| json!({*field: {"name": config}})).collect();
@@ -63,9 +68,11 @@ async fn every_config_map_that_people_change_becomes_a_config_and_comes_back() -
     for name in ["web", "web-6ct58987ht", "istio-ca-root-cert"] {
         map(&space, name).await?;
     }
-    space
-        .create_object::<ConfigMap>(json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {"a": "b"}}))
-        .await?;
+    fixed(&space, "fixed").await?;
+    // As many as the namespace has room for, and before the others in a list.
+    for number in 0..100 {
+        fixed(&space, &format!("fixed-{number}")).await?;
+    }
     let config = made(&space, "web", &[PartKind::ConfigMap]).await?;
     let status = config.status.context("no status")?;
     assert_eq!(status.current_version.as_deref(), Some("1.0.0"));
@@ -82,6 +89,30 @@ async fn every_config_map_that_people_change_becomes_a_config_and_comes_back() -
     for name in ["web-6ct58987ht", "istio-ca-root-cert", "fixed", "kube-root-ca.crt"] {
         ensure!(!is_config(&space, name).await?, "{name} is a config");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_full_namespace_says_so_on_a_config_map_that_would_become_a_config() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = enabled(installation, "baseline-full", "all").await?;
+    for number in 0..100 {
+        let config = json!({"metadata": {"name": format!("config-{number}")}, "spec": {}});
+        space.create_object::<VersionedConfig>(config).await?;
+    }
+    fixed(&space, "fixed").await?;
+    map(&space, "web").await?;
+    let full = async || {
+        let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
+        let full = events.into_iter().filter(|event| event.reason.as_deref() == Some("BaselineFull"));
+        Some(full.collect::<Vec<_>>()).filter(|events| !events.is_empty())
+    };
+    for event in eventually(WAIT_TIMEOUT, "an Event says so", full).await? {
+        let message = event.message.unwrap_or_default();
+        let expected = "no config is made of ConfigMap web, because its namespace has 100 configs";
+        ensure!(message.starts_with(expected), "{message}");
+    }
+    ensure!(!is_config(&space, "web").await? && !is_config(&space, "fixed").await?);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::TestNamespace;
@@ -188,5 +188,42 @@ async fn data_that_another_manager_applies_is_not_written() -> Result<()> {
         refused.conditions.iter().find(|condition| condition.type_ == "Published").context("no condition")?;
     assert!(condition.message.contains("is managed by argocd"), "{}", condition.message);
     assert_eq!(maps.get("web").await?.data.unwrap_or_default()["key"], "three");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_text_that_breaks_a_rule_gives_way_once_where_a_pod_reads_it() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("invalid-texts").await?;
+    create_map(&space, "web", "one").await?;
+    let from = json!([{"configMapRef": {"name": "web"}}]);
+    let pod = json!({"metadata": {"name": "api"}, "spec": {
+        "automountServiceAccountToken": false, "containers": [{"name": "app", "image": "test", "envFrom": from}]}});
+    space.create_object::<Pod>(pod).await?;
+    let running = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    space.api::<Pod>().patch_status("api", &PatchParams::default(), &running).await?;
+    let rules = json!([{"name": "short", "rule": "data.key.size() < 5", "message": "key must be short"}]);
+    create_config(&space, "web", json!({"objects": ["ConfigMap"], "validation": rules})).await?;
+    let is_read = |status: &VersionedConfigStatus| !status.internal.readers.is_empty();
+    status(&space, "web", "the reader is named", is_read).await?;
+
+    edit(&space, "web", "a long text").await?;
+    let refused = |status: &VersionedConfigStatus| !status.internal.written_back.is_empty();
+    let first = status(&space, "web", "the text gave way", refused).await?;
+    let version = first.internal.written_back[0].clone();
+    assert!(first.invalid.iter().any(|invalid| invalid.version == version), "{first:#?}");
+    assert!(first.version(&version).is_none(), "it is sealed: {first:#?}");
+    let map = space.api::<ConfigMap>().get("web").await?;
+    assert_eq!(map.data.unwrap_or_default()["key"], "one");
+    let is_back = |status: &VersionedConfigStatus| status.desired_version.as_deref() == Some("1.0.0");
+    status(&space, "web", "the text is the current version", is_back).await?;
+
+    // The user who writes it again has the last word.
+    edit(&space, "web", "a long text").await?;
+    let stays = |status: &VersionedConfigStatus| reason(status, "Published") == "OtherText";
+    let second = status(&space, "web", "the text stays", stays).await?;
+    assert_eq!(second.internal.written_back, [version]);
+    let map = space.api::<ConfigMap>().get("web").await?;
+    assert_eq!(map.data.unwrap_or_default()["key"], "a long text");
     Ok(())
 }

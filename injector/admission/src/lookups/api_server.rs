@@ -10,19 +10,25 @@ use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::object_holders::object_holders;
 use nudge_core::namespaces::NamespaceRule;
+use nudge_core::pods::ObjectHolders;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
 use tokio::time::timeout;
 
+use super::answer_cache::{AnswerCache, CacheSettings};
 use super::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
 use crate::review::ReviewRequest;
 use crate::tenants::TenantShares;
 
 /// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and
-/// makes two other look-ups.
+/// The cache of what pods and templates of a namespace name, so that users who delete many versions cause few lists. It
+/// is as old as lists that take as long may be.
+const HOLDERS_CACHE: CacheSettings =
+    CacheSettings { renewal_age: Duration::from_secs(1), max_age: Duration::from_secs(1), max_entries: 8 };
+/// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and makes
+/// two other look-ups.
 const HOLDERS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
 /// version is not marked, and a user has to make it current.
@@ -59,6 +65,7 @@ pub struct KubeLookups {
     accounts: Option<Accounts>,
     query_rates: Arc<QueryRates>,
     reviews: Arc<TenantShares>,
+    holders: Arc<AnswerCache<String, Arc<ObjectHolders>>>,
 }
 
 /// The rates of questions to the API server that each address causes: per namespace, per user, and in total.
@@ -95,7 +102,8 @@ impl KubeLookups {
     pub fn new(client: Client, index: Arc<dyn IndexLookups>, namespace_rule: NamespaceRule) -> Self {
         let query_rates = QueryRates::new(QUERY_RATE, TOTAL_QUERY_RATE);
         let reviews = Arc::new(TenantShares::new(MAX_REVIEWS, 1));
-        Self { client, index, namespace_rule, accounts: None, query_rates, reviews }
+        let holders = Arc::new(AnswerCache::new(HOLDERS_CACHE));
+        Self { client, index, namespace_rule, accounts: None, query_rates, reviews, holders }
     }
 
     /// Replaces the rates of queries of each address, in a namespace and in total.
@@ -206,12 +214,16 @@ impl Lookups for KubeLookups {
         }
         let action = || format!("list what names {kind} {name} in namespace {namespace}");
         self.count(request, namespace, action)?;
-        // An agent does without the version that its pod was admitted with.
-        let has_no_agent = |pod: &Pod| !pod.labels().contains_key(labels::AGENT);
-        let listed = timeout(HOLDERS_TIMEOUT, object_holders(&self.client, namespace, has_no_agent)).await;
+        let (client, of_namespace) = (self.client.clone(), namespace.to_owned());
+        let list = || async move {
+            // An agent does without the version that its pod was admitted with.
+            let has_no_agent = |pod: &Pod| !pod.labels().contains_key(labels::AGENT);
+            object_holders(&client, &of_namespace, has_no_agent).await.map(|holders| Some(Arc::new(holders)))
+        };
+        let listed = timeout(HOLDERS_TIMEOUT, self.holders.get(&namespace.to_owned(), list)).await;
         let late = |_| LookupError::TooSlow { action: action(), limit: HOLDERS_TIMEOUT };
-        let mut holders = listed.map_err(late)?.map_err(LookupError::Call)?;
-        Ok(holders.remove(&(kind, name.to_owned())))
+        let holders = listed.map_err(late)?.map_err(LookupError::Call)?;
+        Ok(holders.and_then(|holders| holders.get(&(kind, name.to_owned())).cloned()))
     }
 
     async fn attends(&self, request: &ReviewRequest, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {
@@ -272,6 +284,7 @@ fn access_review(
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hyper::Response;
     use kube::client::Body;
@@ -312,6 +325,35 @@ mod tests {
         let mut request = fixtures::request("VersionedConfig", "CREATE", None, Some(&object));
         request.namespace = Some(namespace.to_owned());
         lookups.may(&request, namespace, Right::CreateConfigs).await
+    }
+
+    /// Eight lists begin before one of them ends, and deletions of the same second share them.
+    #[tokio::test(start_paused = true)]
+    async fn deletions_of_many_versions_share_eight_lists_at_the_same_time() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::clone(&lists);
+        let service = tower::service_fn(move |_: hyper::Request<Body>| {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let item = json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [],
+                    "volumes": [{"name": "a", "configMap": {"name": "shop-1"}}]}}}});
+                let items: Vec<_> = (number == 0).then_some(item).into_iter().collect();
+                let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+                Ok::<_, kube::Error>(Response::new(Body::from(list.to_string().into_bytes())))
+            }
+        });
+        let lookups = KubeLookups::new(Client::new(service, "ns"), Arc::new(EmptyIndex), NamespaceRule::Labelled);
+        let mut request = fixtures::request("ConfigMap", "DELETE", Some(&json!({"metadata": {"name": "a"}})), None);
+        request.namespace = Some("team".to_owned());
+        let began = tokio::time::Instant::now();
+        let holder = async |name| lookups.holder(&request, "team", (PartKind::ConfigMap, name)).await.unwrap();
+        assert_eq!(holder("shop-1").await.as_deref(), Some("Deployment web"));
+        assert_eq!((began.elapsed(), holder("shop-2").await), (Duration::from_millis(100), None));
+        assert_eq!(lists.load(Ordering::Relaxed), 8);
+        tokio::time::advance(HOLDERS_CACHE.max_age).await;
+        holder("shop-1").await;
+        assert_eq!(lists.load(Ordering::Relaxed), 16, "a template of a second before is known");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::version_status::PartKind;
 use crate::StepSelector;
 
 /// State that only Nudge reads: the assignment of pods, and what it remembers.
@@ -54,10 +55,11 @@ pub struct InternalStatus {
     /// Version that the text of the config's objects is. Absent while spec.version is set, and until the text was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<TextStatus>,
-    /// Workloads that read the config's objects themselves, so that they see a text before its version is judged.
-    /// Absent while spec.version is set, and while there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub readers: Option<DirectReaders>,
+    /// Workloads that read the config's objects themselves, so that they see a text before its version is judged: for
+    /// each object that has any. Absent while spec.version is set, and while there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
+    pub readers: Vec<DirectReaders>,
     /// Versions whose text gave way to that of the current version because they failed, at most 8, newest last. A user
     /// who writes such a text again has the last word.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -76,17 +78,26 @@ pub struct TextStatus {
     pub settle_time: Time,
 }
 
-/// The workloads that read the objects of a config themselves: in variables, without an agent, or in mounts that were
-/// not moved.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The workloads that read an object of a config themselves: in variables, without an agent, or in mounts that were not
+/// moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DirectReaders {
+    /// Kind of the object: ConfigMap or Secret.
+    pub kind: PartKind,
     /// Number of these workloads.
     pub total: u32,
-    /// Kinds and names of the first five, such as Deployment/web.
+    /// Kinds and names of the first three, such as Deployment/web.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 5), inner(length(min = 1, max = 317)))]
+    #[schemars(length(max = 3), inner(length(min = 1, max = 317)))]
     pub workloads: Vec<String>,
+}
+
+impl InternalStatus {
+    /// Returns the workloads that read the object of this kind themselves.
+    pub fn readers_of(&self, kind: PartKind) -> Option<&DirectReaders> {
+        self.readers.iter().find(|readers| readers.kind == kind)
+    }
 }
 
 impl fmt::Display for DirectReaders {

@@ -4,8 +4,8 @@ use nudge_api::PartKind;
 use nudge_cluster::call::CallError;
 use nudge_cluster::own_rights::may_make_secrets;
 use nudge_core::baseline::{
-    BaselineLabel, BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE,
-    baseline_verdict,
+    BaselineLabel, BaselineNamespace, BaselineObject, BaselineVerdict, NAMESPACE_FULL, NamespaceBaseline,
+    SECRETS_NOT_MADE, baseline_verdict,
 };
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::labels;
@@ -38,9 +38,14 @@ impl ObjectVerdicts {
         })
     }
 
-    /// Returns whether an object could become a config if it had a label, or Nudge had a right.
+    /// Returns whether an object could become a config if it had a label, Nudge had a right, or its namespace had fewer
+    /// configs.
     pub(super) fn may_change(&self) -> bool {
-        let lacked = [BaselineVerdict::Unwanted, BaselineVerdict::Ordinary(SECRETS_NOT_MADE)];
+        let lacked = [
+            BaselineVerdict::Unwanted,
+            BaselineVerdict::Ordinary(SECRETS_NOT_MADE),
+            BaselineVerdict::Ordinary(NAMESPACE_FULL),
+        ];
         self.0.iter().any(|(_, verdict)| lacked.contains(verdict))
     }
 }

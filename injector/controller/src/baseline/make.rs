@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Api;
 use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::baseline::{FIRST_VERSION, NamespaceBaseline, first_config};
+use nudge_core::baseline::{FIRST_VERSION, NAMESPACE_FULL, NamespaceBaseline, first_config};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, read_kinds};
@@ -26,6 +26,11 @@ impl Controller {
         pods
     }
 
+    /// Returns whether a user has made versions by hand, who has to create the config, too.
+    pub(super) fn has_made_versions(&self, key: &ConfigKey) -> bool {
+        self.index.parts(key).iter().any(|part| part.version != FIRST_VERSION && !is_of_text(&part.version))
+    }
+
     /// Creates the config, if an object of its name becomes one and it has no versions yet. Returns when to look again.
     pub(crate) async fn make_baseline(&self, key: &ConfigKey) -> Result<Option<Duration>, CallError> {
         let (namespace, readers) = (self.baseline_namespace(&key.namespace), self.live_readers(key));
@@ -34,9 +39,7 @@ impl Controller {
         if (readers.is_empty() && !takes_all) || VersionName::new(key.name.as_str()).is_err() {
             return Ok(None);
         }
-        let others = self.index.parts(key);
-        if others.iter().any(|part| part.version != FIRST_VERSION && !is_of_text(&part.version)) {
-            // A user who creates versions by hand has to create the config, too.
+        if self.has_made_versions(key) {
             return Ok(None);
         }
         let mut kinds = read_kinds(key.name.as_str(), readers.iter().map(|pod| &**pod));
@@ -45,7 +48,7 @@ impl Controller {
         }
         let kinds: Vec<PartKind> = kinds.into_iter().collect();
         let verdicts = self.object_verdicts(key, &kinds, namespace).await?;
-        let Some(label) = verdicts.label() else { return Ok(self.leave_ordinary(key, &verdicts, namespace.is_full())) };
+        let Some(label) = verdicts.label() else { return Ok(self.leave_ordinary(key, &verdicts)) };
         let kinds = verdicts.config_kinds();
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         let creating = || format!("creating VersionedConfig {key}");
@@ -65,16 +68,16 @@ impl Controller {
     }
 
     /// Says why no object becomes a config. Returns when to look again, since nobody watches ordinary objects.
-    fn leave_ordinary(&self, key: &ConfigKey, verdicts: &ObjectVerdicts, is_full: bool) -> Option<Duration> {
+    fn leave_ordinary(&self, key: &ConfigKey, verdicts: &ObjectVerdicts) -> Option<Duration> {
         for (kind, cause) in verdicts.ordinary() {
             let object = object_name(kind, key.name.as_str());
             tracing::info!(object, cause, "object not taken over");
-            if is_full {
+            if cause == NAMESPACE_FULL {
                 let event =
                     EventRecord::new(Reason::BaselineFull, format!("no config is made of {object}, because {cause}"));
                 self.events.record_on_object(kind, key, &[event]);
             }
         }
-        (is_full || verdicts.may_change()).then_some(LABEL_CHECK_INTERVAL)
+        verdicts.may_change().then_some(LABEL_CHECK_INTERVAL)
     }
 }

@@ -47,12 +47,24 @@ struct CallFailure {
     at: Instant,
 }
 
+/// A text that should give way to the version, beside the version's content of the same object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftText {
+    /// The text was not read.
+    Unknown,
+    /// The object needs no write: nothing of it differs, or one of both has no such object.
+    Same,
+    /// The object has other content in the text than in the version.
+    Other,
+}
+
 /// The last attempt to publish one object.
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: PublishSubject,
     /// Whether the object holds the version.
     holds_version: bool,
+    left_text: LeftText,
     /// The number of attempts in a row that failed or were refused.
     failures: u32,
     failure: Option<CallFailure>,
@@ -90,14 +102,19 @@ impl PublishAttempts {
         }
     }
 
-    /// Returns whether each object of the config holds the version since this text should give way.
-    pub(crate) fn has_given_way(&self, write_back: &WriteBack) -> bool {
-        let is_done = |attempt: &&ObjectAttempt| {
-            let is_same = attempt.subject.write_back.as_ref() == Some(write_back);
-            !attempt.subject.publishes || (is_same && attempt.holds_version)
-        };
-        let attempts = [&self.config_map, &self.secret];
-        attempts.into_iter().all(|attempt| attempt.as_ref().is_some_and(|attempt| is_done(&attempt)))
+    /// Returns the objects whose text gave way, once all that workloads read hold the version.
+    pub(crate) fn objects_given_way(&self, write_back: &WriteBack) -> Vec<PartKind> {
+        let mut objects = Vec::new();
+        for &kind in &write_back.objects {
+            let attempt = if kind == PartKind::ConfigMap { &self.config_map } else { &self.secret };
+            let attempt = attempt.as_ref().filter(|attempt| attempt.subject.write_back.as_ref() == Some(write_back));
+            match attempt.map(|attempt| (attempt.left_text, attempt.holds_version)) {
+                Some((LeftText::Same, _)) => {}
+                Some((LeftText::Other, true)) => objects.push(kind),
+                _ => return Vec::new(),
+            }
+        }
+        objects
     }
 
     fn slot(&mut self, kind: PartKind) -> &mut Option<ObjectAttempt> {
@@ -117,8 +134,9 @@ impl PublishAttempts {
 
     /// Notes that the version needs no object of this kind.
     pub(crate) fn leave(&mut self, kind: PartKind, subject: PublishSubject) {
+        let left_text = LeftText::Unknown;
         *self.slot(kind) =
-            Some(ObjectAttempt { subject, holds_version: false, failures: 0, failure: None, next: None });
+            Some(ObjectAttempt { subject, holds_version: false, left_text, failures: 0, failure: None, next: None });
     }
 
     /// Keeps an attempt. After failures and refusals, the waits until the next one grow. `random` is between 0 and 1.
@@ -126,7 +144,7 @@ impl PublishAttempts {
         &mut self,
         kind: PartKind,
         subject: PublishSubject,
-        publication: &Publication,
+        (publication, left_text): (&Publication, LeftText),
         now: Instant,
         random: f64,
     ) {
@@ -147,7 +165,7 @@ impl PublishAttempts {
         let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
         let holds_version = *publication == Publication::Published;
-        *slot = Some(ObjectAttempt { subject, holds_version, failures, failure, next: Some(now + wait) });
+        *slot = Some(ObjectAttempt { subject, holds_version, left_text, failures, failure, next: Some(now + wait) });
     }
 
     /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
@@ -186,7 +204,7 @@ mod tests {
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut attempts = PublishAttempts::default();
         let mut wait = |version: &str, generation, publication: &Publication| {
-            attempts.keep(kind, subject(version, generation), publication, now, 1.0);
+            attempts.keep(kind, subject(version, generation), (publication, LeftText::Unknown), now, 1.0);
             let next = attempts.next().unwrap();
             let early = next.checked_sub(Duration::from_millis(1)).unwrap();
             assert!(!attempts.is_due(kind, &subject(version, generation), early));
@@ -218,7 +236,7 @@ mod tests {
         let mut attempts = PublishAttempts::default();
         let mut failure = |version: &str, publication: &Publication| {
             attempts.leave(PartKind::Secret, subject(version));
-            attempts.keep(PartKind::ConfigMap, subject(version), publication, now, 1.0);
+            attempts.keep(PartKind::ConfigMap, subject(version), (publication, LeftText::Unknown), now, 1.0);
             attempts.attempt(|_| SteadyTime(0)).unwrap().failure.map(|failure| failure.why.reason)
         };
         assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
@@ -226,6 +244,7 @@ mod tests {
         assert_eq!(failure("1", &failed), None, "it is tried every few minutes");
         assert_eq!(failure("2", &failed), Some(Reason::NotPublished));
     }
+
     #[test]
     fn a_text_that_is_written_again_and_again_gives_way_less_and_less_often() {
         let (mut attempts, mut now) = (PublishAttempts::default(), Instant::now());
@@ -244,10 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_given_way_once_all_objects_are_done() {
+    fn a_text_has_given_way_once_all_objects_that_are_read_are_done() {
+        use PartKind::{ConfigMap, Secret};
         let (now, mut attempts) = (Instant::now(), PublishAttempts::default());
         let cause = nudge_core::followed_objects::WriteBackCause::Failed;
-        let back = WriteBack { version: "2".to_owned(), cause, needs_label: false };
+        let both = vec![ConfigMap, Secret];
+        let back = WriteBack { version: "2".to_owned(), cause, objects: both.clone(), needs_label: false };
         let subject = |write_back| PublishSubject {
             version: "1".to_owned(),
             generation: Some(1),
@@ -255,16 +276,19 @@ mod tests {
             meta: None,
             write_back,
         };
-        let mut done = |publication: &Publication, write_back| {
-            attempts.keep(PartKind::ConfigMap, subject(write_back), publication, now, 1.0);
-            attempts.leave(PartKind::Secret, PublishSubject { publishes: false, ..subject(None) });
-            attempts.has_given_way(&back)
+        let mut done = |publication: &Publication, secret: LeftText, write_back: Option<&WriteBack>| {
+            let tried = (&Publication::Published, secret);
+            attempts.keep(Secret, subject(Some(back.clone())), tried, now, 1.0);
+            attempts.keep(ConfigMap, subject(write_back.cloned()), (publication, LeftText::Other), now, 1.0);
+            attempts.objects_given_way(&back)
         };
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
-        assert!(!done(&Publication::Published, None), "that was before");
-        assert!(!done(&failed, Some(back.clone())));
+        assert!(done(&Publication::Published, LeftText::Other, None).is_empty(), "that was before");
+        assert!(done(&failed, LeftText::Other, Some(&back)).is_empty());
         let other = Publication::OtherText(Reason::OtherText.explained("m"));
-        assert!(!done(&other, Some(back.clone())), "somebody has corrected it");
-        assert!(done(&Publication::Published, Some(back.clone())));
+        assert!(done(&other, LeftText::Other, Some(&back)).is_empty(), "somebody has corrected it");
+        assert_eq!(done(&Publication::Published, LeftText::Other, Some(&back)), both);
+        assert_eq!(done(&Publication::Published, LeftText::Same, Some(&back)), [ConfigMap], "the Secret is the same");
+        assert!(done(&Publication::Published, LeftText::Unknown, Some(&back)).is_empty());
     }
 }

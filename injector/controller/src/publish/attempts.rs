@@ -19,10 +19,18 @@ use nudge_core::versions::Seals;
 
 use super::calls::{Act, ObjectApi, publication_fault};
 use crate::controller::{Controller, FIELD_MANAGER};
-use crate::memory::{PublishAttempts, PublishSubject};
+use crate::memory::{LeftText, PublishAttempts, PublishSubject};
 
 /// The kinds of published objects.
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
+
+/// What an attempt came to.
+struct Tried {
+    attempt: Attempt,
+    left_text: LeftText,
+    /// The object's metadata after a write.
+    written: Option<PublishedMeta>,
+}
 
 impl Controller {
     /// Brings the proven version to the objects that the spec publishes. Returns the config after that. Only writes of
@@ -33,42 +41,43 @@ impl Controller {
         mut config: Arc<VersionedConfig>,
     ) -> Result<Arc<VersionedConfig>, CallError> {
         let write_back = WriteBack::of(&config);
-        let mut is_written = false;
+        let mut written = Vec::new();
         for kind in KINDS {
-            let (outcome, wrote) = self.publish_kind(kind, key, &config, write_back.as_ref()).await;
-            is_written |= wrote;
+            let of_kind = write_back.as_ref().filter(|write_back| write_back.objects.contains(&kind));
+            let (outcome, is_written) = self.publish_kind(kind, key, &config, of_kind).await;
+            written.extend(is_written.then_some(kind));
             config = self.write_outcome(key, config, outcome).await?;
         }
         match write_back {
-            Some(write_back) => self.note_write_back(key, config, &write_back, is_written).await,
+            Some(write_back) => self.note_write_back(key, config, &write_back, written).await,
             None => Ok(config),
         }
     }
 
-    /// Writes into the status that a text gave way. A text that failed is noted once all objects hold the current
-    /// version, also by a write that an earlier attempt did not record.
+    /// Writes into the status that a text gave way. A text that failed is noted once all objects that workloads read
+    /// hold the current version, also by a write that an earlier attempt did not record.
     async fn note_write_back(
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
         write_back: &WriteBack,
-        is_written: bool,
+        written: Vec<PartKind>,
     ) -> Result<Arc<VersionedConfig>, CallError> {
-        let has_given_way = match write_back.cause {
+        let objects = match write_back.cause {
             WriteBackCause::Failed => {
-                self.memories.get(key, |memory| memory.publish.has_given_way(write_back)) == Some(true)
+                self.memories.get(key, |memory| memory.publish.objects_given_way(write_back)).unwrap_or_default()
             }
             WriteBackCause::Withheld(_) => {
-                if is_written {
+                if !written.is_empty() {
                     self.memories.change(key, |memory| memory.publish.note_contest(Instant::now(), rand::random()));
                 }
-                is_written
+                written
             }
         };
-        if !has_given_way {
+        if objects.is_empty() {
             return Ok(config);
         }
-        let (status, event) = write_back.note(&config);
+        let (status, event) = write_back.note(&config, &objects);
         if config.status.as_ref() == Some(&status) {
             self.events.record(&config, &[event]);
             return Ok(config);
@@ -160,7 +169,7 @@ impl Controller {
         }
         let contest_wait = self.contest_wait(key, write_back, now);
         let allowed = write_back.filter(|_| contest_wait.is_none());
-        let (mut attempt, written) = self.attempt(kind, key, config, (version, allowed)).await;
+        let Tried { mut attempt, left_text, written } = self.attempt(kind, key, config, (version, allowed)).await;
         if let (Some(wait), Publication::OtherText(explanation)) = (contest_wait, &mut attempt.publication) {
             *explanation = contested(kind, key, &version.version, wait);
         }
@@ -172,7 +181,7 @@ impl Controller {
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
         let outcome = apply_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
         self.memories.change(key, |memory| {
-            memory.publish.keep(kind, subject, &attempt.publication, now, rand::random());
+            memory.publish.keep(kind, subject, (&attempt.publication, left_text), now, rand::random());
             if let Some(wait) = contest_wait {
                 memory.publish.retry_within(kind, wait, now);
             }
@@ -190,30 +199,42 @@ impl Controller {
     async fn left_text(
         &self,
         api: &ObjectApi<'_>,
+        key: &ConfigKey,
         config: &VersionedConfig,
-        write_back: Option<&WriteBack>,
-        seals: &Seals,
+        write_back: &WriteBack,
     ) -> Result<Option<PublishedContent>, Publication> {
-        let version = write_back.and_then(|back| config.status.as_ref()?.version(&back.version));
-        match version {
-            Some(version) => read_content(api, version, seals).await,
-            None => Ok(None),
+        let sealed = config.status.as_ref().and_then(|status| status.version(&write_back.version));
+        if let Some(version) = sealed {
+            return read_content(api, version, &self.seals(key, config)).await;
         }
+        // A version that breaks a rule is not sealed. Its text is compared with the object, and never written.
+        let mut content = None;
+        for part in self.index.parts(key) {
+            if part.kind != api.kind || part.version != write_back.version || part.terminating {
+                continue;
+            }
+            let read = api.read(&part.name).await;
+            let object = read.map_err(|error| publication_fault(&error, api.kind, &part.name, Act::Read))?;
+            let Some(object) = object else { return Ok(None) };
+            let joined = PublishedContent::join(content, object.content, &write_back.version);
+            content = Some(joined.map_err(Publication::Refused)?);
+        }
+        Ok(content)
     }
 
-    /// Compares the object with the version, and writes it if it differs. Returns the attempt, and the metadata
-    /// after a write.
+    /// Compares the object with the version, and writes it if it differs.
     async fn attempt(
         &self,
         kind: PartKind,
         key: &ConfigKey,
         config: &VersionedConfig,
         (version, write_back): (&VersionStatus, Option<&WriteBack>),
-    ) -> (Attempt, Option<PublishedMeta>) {
+    ) -> Tried {
         let (name, now) = (key.name.as_str(), Timestamp::now());
         let without_write = |publication, holds_before: bool, time| {
             // The status keeps the previous content of a ConfigMap that users made.
-            (Attempt { publication, holds_before: holds_before || !kind.is_created(), time }, None)
+            let attempt = Attempt { publication, holds_before: holds_before || !kind.is_created(), time };
+            Tried { attempt, left_text: LeftText::Unknown, written: None }
         };
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
         let stored = match api.read(name).await {
@@ -234,11 +255,21 @@ impl Controller {
             Ok(content) => content,
             Err(publication) => return without_write(publication, exists, time),
         };
-        let left_text = match self.left_text(&api, config, write_back, &seals).await {
-            Ok(left_text) => left_text,
+        let text = match write_back {
+            Some(write_back) => self.left_text(&api, key, config, write_back).await,
+            None => Ok(None),
+        };
+        let text = match text {
+            Ok(text) => text,
             Err(publication) => return without_write(publication, exists, time),
         };
-        let object_use = match (&left_text, write_back) {
+        let left_text = match (&text, &content) {
+            (Some(text), Some(content)) if text.values() != content.values() => LeftText::Other,
+            _ => LeftText::Same,
+        };
+        let without_write =
+            |publication, holds_before, time| Tried { left_text, ..without_write(publication, holds_before, time) };
+        let object_use = match (&text, write_back) {
             (Some(text), Some(back)) => ObjectUse::LeftText { text, needs_label: back.needs_label },
             _ if config.spec.follows_text() => ObjectUse::Text,
             _ => ObjectUse::Published,
@@ -279,7 +310,7 @@ impl Controller {
             uid: written.metadata.uid.unwrap_or_default(),
             resource_version: written.metadata.resource_version.unwrap_or_default(),
         };
-        (without_write(Publication::Published, true, time).0, Some(meta))
+        Tried { written: Some(meta), ..without_write(Publication::Published, true, time) }
     }
 }
 

@@ -27,6 +27,8 @@ pub const MAX_NAMESPACE_CONFIGS: usize = 100;
 /// The reason why a Secret stays ordinary if Nudge lacks the rights to make versions of it.
 pub const SECRETS_NOT_MADE: &str =
     "Nudge may not make versions of Secrets in this namespace; bind ClusterRole nudge-publish-secrets there";
+/// The reason why an object stays ordinary if its namespace has too many configs.
+pub const NAMESPACE_FULL: &str = "its namespace has 100 configs, and its label makes no more";
 /// The number of versions that are kept of a config that its namespace wants.
 const NAMESPACE_HISTORY_LIMIT: u32 = 3;
 /// The value of the label of a config that its namespace wants.
@@ -147,10 +149,8 @@ pub fn baseline_verdict(object: &BaselineObject<'_>, namespace: BaselineNamespac
     if namespace.baseline == NamespaceBaseline::Labelled {
         return if refusal.is_some() { BaselineVerdict::Impossible } else { BaselineVerdict::Unwanted };
     }
-    let cause = impossibility(object).or_else(|| exclusion(object)).or_else(|| {
-        let full = "its namespace has 100 configs, and its label makes no more";
-        namespace.is_full().then_some(full)
-    });
+    let cause =
+        impossibility(object).or_else(|| exclusion(object)).or_else(|| namespace.is_full().then_some(NAMESPACE_FULL));
     cause.map_or(BaselineVerdict::Config(BaselineLabel::Namespace), BaselineVerdict::Ordinary)
 }
 

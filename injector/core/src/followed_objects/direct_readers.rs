@@ -13,8 +13,8 @@ use crate::event_record::EventRecord;
 use crate::owners::WorkloadId;
 use crate::pods::direct_references;
 
-/// The maximum number of workloads that the status names.
-const MAX_NAMED_WORKLOADS: usize = 5;
+/// The maximum number of workloads of an object that the status names.
+const MAX_NAMED_WORKLOADS: usize = 3;
 
 /// A workload, with the ConfigMaps and Secrets that its pods read themselves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,50 +37,53 @@ impl DirectReader {
     }
 }
 
-/// Returns the workloads that read the objects of the config; `None` without any.
-pub fn direct_readers(config: &VersionedConfig, readers: &[DirectReader]) -> Option<DirectReaders> {
+/// Returns the workloads that read the objects of the config, for each object that has any.
+pub fn direct_readers(config: &VersionedConfig, readers: &[DirectReader]) -> Vec<DirectReaders> {
     let name = config.metadata.name.clone().unwrap_or_default();
-    let objects: Vec<_> = config.spec.objects.iter().map(|kind| (*kind, name.clone())).collect();
-    let reads = |reader: &&DirectReader| objects.iter().any(|object| reader.references.contains(object));
-    let workloads: BTreeSet<&String> = readers.iter().filter(reads).map(|reader| &reader.workload).collect();
-    let total = u32::try_from(workloads.len()).unwrap_or(u32::MAX);
-    (total > 0)
-        .then(|| DirectReaders { total, workloads: workloads.into_iter().take(MAX_NAMED_WORKLOADS).cloned().collect() })
+    let of_object = |kind: &PartKind| {
+        let object = (*kind, name.clone());
+        let readers = readers.iter().filter(|reader| reader.references.contains(&object));
+        let workloads: BTreeSet<&String> = readers.map(|reader| &reader.workload).collect();
+        let total = u32::try_from(workloads.len()).unwrap_or(u32::MAX);
+        let workloads = workloads.into_iter().take(MAX_NAMED_WORKLOADS).cloned().collect();
+        (total > 0).then_some(DirectReaders { kind: *kind, total, workloads })
+    };
+    config.spec.objects.iter().filter_map(of_object).collect()
 }
 
 /// Returns the status that names these readers, with the Event about the first of them.
 pub fn record_readers(
     config: &VersionedConfig,
-    readers: Option<DirectReaders>,
+    readers: Vec<DirectReaders>,
     now: &Time,
 ) -> (VersionedConfigStatus, Option<EventRecord>) {
     let mut status = config.status.clone().unwrap_or_default();
-    let Some(readers) = readers else {
+    if readers.is_empty() {
         forget_readers(&mut status);
         return (status, None);
-    };
+    }
     let message = format!(
-        "{} is read directly by {readers}, which see a text before its version is judged; let an agent serve their files, or name \
-         versions in spec.version",
-        object_title(config)
+        "{}, which see a text before its version is judged; let an agent serve their files, or name versions in spec.version",
+        readings(config, &readers)
     );
-    let event = status.internal.readers.is_none().then(|| EventRecord::new(Reason::UnstagedReaders, message.as_str()));
+    let event = status.internal.readers.is_empty().then(|| EventRecord::new(Reason::UnstagedReaders, message.as_str()));
     let (kind, generation) = (ConditionType::UnstagedReaders, config.metadata.generation);
     set_condition(&mut status.conditions, condition(kind, true, Reason::UnstagedReaders, message, generation, now));
-    status.internal.readers = Some(readers);
+    status.internal.readers = readers;
     (status, event)
 }
 
 /// Removes the readers, because there are none, or the objects do not get a text any more.
 pub(super) fn forget_readers(status: &mut VersionedConfigStatus) {
-    status.internal.readers = None;
+    status.internal.readers.clear();
     status.conditions.retain(|condition| condition.type_ != ConditionType::UnstagedReaders.as_str());
 }
 
-/// Returns the kinds of the config's objects with their name, such as `ConfigMap web`.
-pub(super) fn object_title(config: &VersionedConfig) -> String {
-    let kinds: Vec<String> = config.spec.objects.iter().map(ToString::to_string).collect();
-    format!("{} {}", kinds.join(" and "), config.metadata.name.as_deref().unwrap_or_default())
+/// Returns who reads the objects of the config, such as `ConfigMap web is read directly by Deployment/api`.
+pub(super) fn readings<'a>(config: &VersionedConfig, readers: impl IntoIterator<Item = &'a DirectReaders>) -> String {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let reading = |readers: &DirectReaders| format!("{} {name} is read directly by {readers}", readers.kind);
+    readers.into_iter().map(reading).collect::<Vec<_>>().join(", and ")
 }
 
 #[cfg(test)]
@@ -121,28 +124,39 @@ mod tests {
             pod(Some("other"), &json!({"configMapRef": {"name": "other"}}), "Running").unwrap(),
         ];
         let names = |readers: &[DirectReader], objects: &[PartKind]| {
-            direct_readers(&config(objects), readers).map(|readers| readers.to_string())
+            let config = config(objects);
+            readings(&config, &direct_readers(&config, readers))
         };
-        assert_eq!(names(&readers, &[PartKind::ConfigMap]).as_deref(), Some("Deployment/api"));
-        assert_eq!(names(&readers, &[PartKind::Secret]).as_deref(), Some("Pod/a"));
-        assert_eq!(names(&readers[3..], &[PartKind::ConfigMap]), None);
+        let (of_map, of_secret) =
+            ("ConfigMap web is read directly by Deployment/api", "Secret web is read directly by Pod/a");
+        assert_eq!(names(&readers, &[PartKind::ConfigMap]), of_map);
+        assert_eq!(names(&readers, &[PartKind::Secret]), of_secret);
+        assert_eq!(names(&readers, &[PartKind::ConfigMap, PartKind::Secret]), format!("{of_map}, and {of_secret}"));
+        assert_eq!(
+            names(&readers[2..], &[PartKind::ConfigMap, PartKind::Secret]),
+            of_secret,
+            "each object has its own"
+        );
+        assert_eq!(names(&readers[3..], &[PartKind::ConfigMap]), "");
         readers.extend((0..6).filter_map(|number| pod(Some(&format!("w{number}")), &map, "Running")));
-        let named = names(&readers, &[PartKind::ConfigMap]).unwrap();
-        assert_eq!(named, "Deployment/api, Deployment/w0, Deployment/w1, Deployment/w2, Deployment/w3 and 2 more");
+        let named = names(&readers, &[PartKind::ConfigMap]);
+        let more = ", Deployment/w0, Deployment/w1 and 4 more";
+        assert_eq!(named, format!("{of_map}{more}"));
     }
 
     #[test]
     fn readers_stand_in_a_condition_while_there_are_any() {
         let mut config = config(&[PartKind::ConfigMap, PartKind::Secret]);
         let now = Time(Timestamp::UNIX_EPOCH);
-        let readers = DirectReaders { total: 1, workloads: vec!["Deployment/api".to_owned()] };
-        let (status, event) = record_readers(&config, Some(readers.clone()), &now);
+        let workloads = vec!["Deployment/api".to_owned()];
+        let readers = vec![DirectReaders { kind: PartKind::Secret, total: 1, workloads }];
+        let (status, event) = record_readers(&config, readers.clone(), &now);
         let message = &find_condition(&status.conditions, ConditionType::UnstagedReaders).unwrap().message;
-        assert!(message.starts_with("ConfigMap and Secret web is read directly by Deployment/api,"), "{message}");
+        assert!(message.starts_with("Secret web is read directly by Deployment/api, which see a text"), "{message}");
         assert!(event.is_some_and(|event| !event.warning));
         config.status = Some(status.clone());
-        assert_eq!(record_readers(&config, Some(readers), &now), (status, None), "it is said once");
-        let (status, _) = record_readers(&config, None, &now);
-        assert_eq!((status.internal.readers, status.conditions.len()), (None, 0));
+        assert_eq!(record_readers(&config, readers, &now), (status, None), "it is said once");
+        let (status, _) = record_readers(&config, Vec::new(), &now);
+        assert_eq!((status.internal.readers, status.conditions.len()), (Vec::new(), 0));
     }
 }

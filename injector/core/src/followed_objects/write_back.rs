@@ -1,9 +1,9 @@
 //! Whether the text of a config's objects gives way to that of the current version. Where workloads read the objects
 //! themselves, a text that failed, or that passed a gate, would stay with them.
 
-use nudge_api::{Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{PartKind, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 
-use super::direct_readers::object_title;
+use super::direct_readers::readings;
 use crate::baseline::is_of_namespace;
 use crate::event_record::EventRecord;
 
@@ -13,7 +13,7 @@ const MAX_WRITTEN_BACK: usize = 8;
 /// The reason why a text gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBackCause {
-    /// Its version failed.
+    /// Its version failed, or breaks a rule of `spec.validation`.
     Failed,
     /// Its version may not go out yet, for this reason.
     Withheld(Reason),
@@ -26,33 +26,37 @@ pub struct WriteBack {
     pub version: String,
     /// The reason why it gives way.
     pub cause: WriteBackCause,
+    /// The objects that workloads read themselves. The text of the others stays.
+    pub objects: Vec<PartKind>,
     /// Whether only an object with the label `nudge.dev/baseline` is written: only its namespace wants the config.
     pub needs_label: bool,
 }
 
 impl WriteBack {
-    /// Returns the text that gives way, if workloads read the config's objects themselves.
+    /// Returns the text that gives way, if workloads read an object of the config themselves.
     pub fn of(config: &VersionedConfig) -> Option<Self> {
-        Self::pending(config).filter(|_| config.status.as_ref().is_some_and(|status| status.internal.readers.is_some()))
+        Self::pending(config).filter(|write_back| !write_back.objects.is_empty())
     }
 
-    /// Returns the text that gives way unless nobody reads the config's objects themselves: its version failed, or
-    /// waits for approvals, a window or the end of a hold. A text that failed gives way once: a user who writes it
-    /// again has the last word.
+    /// Returns the text that gives way unless nobody reads the config's objects themselves: its version failed, is
+    /// invalid, or waits for approvals, a window or the end of a hold. A text that failed gives way once: a user who
+    /// writes it again has the last word.
     pub fn pending(config: &VersionedConfig) -> Option<Self> {
         let status = config.status.as_ref().filter(|_| config.spec.follows_text())?;
         let version = status.internal.text.as_ref().map(|text| &text.version)?;
         let is_current = status.current_version.as_ref().is_none_or(|current| current == version);
         let cause = cause(status, version).filter(|_| !is_current)?;
-        Some(Self { version: version.clone(), cause, needs_label: is_of_namespace(config) })
+        let objects = status.internal.readers.iter().map(|readers| readers.kind).collect();
+        Some(Self { version: version.clone(), cause, objects, needs_label: is_of_namespace(config) })
     }
 
-    /// Notes in the status that the text gave way, and returns the Event about it.
-    pub fn note(&self, config: &VersionedConfig) -> (VersionedConfigStatus, EventRecord) {
+    /// Notes in the status that the text of these objects gave way, and returns the Event about it.
+    pub fn note(&self, config: &VersionedConfig, objects: &[PartKind]) -> (VersionedConfigStatus, EventRecord) {
         let mut status = config.status.clone().unwrap_or_default();
-        let (version, title) = (&self.version, object_title(config));
+        let version = &self.version;
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        let readers = status.internal.readers.clone().unwrap_or_default();
+        let of_objects = status.internal.readers.iter().filter(|readers| objects.contains(&readers.kind));
+        let readings = readings(config, of_objects);
         let current = status.current_version.clone().unwrap_or_default();
         let event = match self.cause {
             WriteBackCause::Failed => {
@@ -64,16 +68,16 @@ impl WriteBack {
                 EventRecord::warning(
                     Reason::WrittenBack,
                     format!(
-                        "version {version} failed, so {title}, which {readers} read directly, got the text of \
-                         version {current} back; correct the text, or write it again to keep it"
+                        "version {version} failed, and {readings}, so the text of version {current} was written \
+                         back; correct the text, or write it again to keep it"
                     ),
                 )
             }
             WriteBackCause::Withheld(reason) => EventRecord::warning(
                 Reason::TextContested,
                 format!(
-                    "version {version} may not go out yet ({reason}), so {title}, which {readers} read directly, got \
-                     the text of version {current} back; run kubectl nudge use {name} {version}"
+                    "version {version} may not go out yet ({reason}), and {readings}, so the text of version {current} \
+                     was written back; run kubectl nudge use {name} {version}"
                 ),
             ),
         };
@@ -85,8 +89,8 @@ fn cause(status: &VersionedConfigStatus, version: &String) -> Option<WriteBackCa
     let rollout = &status.rollout;
     // A rollout that is stopped (onFailure: Hold) keeps its stage.
     let goes_back = matches!(rollout.stage, None | Some(RolloutStage::RollingBack));
-    let failed = rollout.failure.as_ref().is_some_and(|failure| failure.version == *version);
-    if failed {
+    let has_failed = rollout.failure.as_ref().is_some_and(|failure| failure.version == *version);
+    if has_failed || status.invalid.iter().any(|invalid| invalid.version == *version) {
         let is_due = goes_back && !status.internal.written_back.contains(version);
         return is_due.then_some(WriteBackCause::Failed);
     }
@@ -109,7 +113,7 @@ mod tests {
             "spec": {"objects": ["ConfigMap"]},
             "status": {"currentVersion": "1", "rollout": rollout, "internal": {
                 "text": {"version": "2", "settleTime": "2026-01-01T00:00:00Z"},
-                "readers": {"total": 1, "workloads": ["Deployment/api"]}}},
+                "readers": [{"kind": "ConfigMap", "total": 1, "workloads": ["Deployment/api"]}]}},
         });
         change(&mut config);
         serde_json::from_value(config).unwrap()
@@ -130,19 +134,36 @@ mod tests {
         assert_eq!(cause(&once), Some(WriteBackCause::Failed));
         assert_eq!(cause(&config(&failed(&Value::Null), |_| ())), Some(WriteBackCause::Failed), "it has gone back");
         assert_eq!(cause(&config(&failed(&json!("Restarting")), |_| ())), None, "the rollout is stopped");
-        let (status, event) = WriteBack::of(&once).unwrap().note(&once);
+        let back = WriteBack::of(&once).unwrap();
+        let (status, event) = back.note(&once, &back.objects);
         assert_eq!((event.explanation.reason, event.warning), (Reason::WrittenBack, true));
+        assert!(event.explanation.message.starts_with("version 2 failed, and ConfigMap web is read directly by"));
         once.status = Some(status);
         assert_eq!(cause(&once), None, "who writes it again has the last word");
         for change in [
             |config: &mut Value| config["spec"]["version"] = json!("2"),
-            |config: &mut Value| config["status"]["internal"]["readers"] = Value::Null,
+            |config: &mut Value| config["status"]["internal"]["readers"] = json!([]),
             |config: &mut Value| config["status"]["internal"]["text"]["version"] = json!("1"),
             |config: &mut Value| config["status"]["internal"]["text"]["version"] = json!("3"),
             |config: &mut Value| config["status"]["currentVersion"] = Value::Null,
         ] {
             assert_eq!(cause(&config(&rolling_back, change)), None);
         }
+    }
+
+    #[test]
+    fn a_text_that_is_invalid_gives_way_as_one_that_failed_does() {
+        let invalid = |version: &str| {
+            let record = json!({"version": version, "reason": "Invalid", "message": "m", "rules": "r", "content": "c"});
+            move |config: &mut Value| config["status"]["invalid"] = json!([record])
+        };
+        let mut once = config(&json!({}), invalid("2"));
+        let back = WriteBack::of(&once).unwrap();
+        assert_eq!((back.cause, &*back.objects), (WriteBackCause::Failed, &[PartKind::ConfigMap][..]));
+        once.status = Some(back.note(&once, &back.objects).0);
+        assert_eq!(cause(&once), None, "who writes it again has the last word");
+        assert_eq!(cause(&config(&json!({}), invalid("3"))), None);
+        assert_eq!(cause(&config(&json!({"stage": "Moving"}), invalid("2"))), None, "another version goes out");
     }
 
     #[test]
@@ -159,7 +180,7 @@ mod tests {
             let config = config(&withheld, |_| ());
             assert_eq!(cause(&config), expected.then_some(WriteBackCause::Withheld(reason)), "{reason} {stage}");
             let Some(back) = WriteBack::of(&config) else { continue };
-            let (status, event) = back.note(&config);
+            let (status, event) = back.note(&config, &back.objects);
             assert_eq!(event.explanation.reason, Reason::TextContested);
             assert!(event.explanation.message.ends_with("kubectl nudge use web 2"), "{}", event.explanation.message);
             assert!(status.internal.written_back.is_empty(), "it is put back as often as it passes");
@@ -170,8 +191,9 @@ mod tests {
     fn a_bounded_number_of_versions_is_remembered() {
         let mut config = config(&failed(&Value::Null), |_| ());
         for number in 0..20 {
-            let back = WriteBack { version: format!("{number}"), cause: WriteBackCause::Failed, needs_label: false };
-            config.status = Some(back.note(&config).0);
+            let (version, cause) = (format!("{number}"), WriteBackCause::Failed);
+            let back = WriteBack { version, cause, objects: Vec::new(), needs_label: false };
+            config.status = Some(back.note(&config, &[]).0);
         }
         let written_back = config.status.unwrap().internal.written_back;
         assert_eq!((written_back.len(), written_back[7].as_str()), (MAX_WRITTEN_BACK, "19"));

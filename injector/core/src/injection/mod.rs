@@ -16,6 +16,7 @@ mod facts;
 mod inject;
 mod mount_paths;
 mod mountpoints;
+mod mounted_part;
 mod moved_mounts;
 mod named_objects;
 mod patch;
@@ -37,6 +38,7 @@ mod user_pod;
 
 pub use facts::{Features, InjectionFacts, MountedPart, ResolvedConfig};
 pub use inject::{Injection, inject};
+pub use mounted_part::is_part;
 pub use named_objects::{NamedObject, variable_objects, volume_objects};
 pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_keys, stated_way};

@@ -18,6 +18,7 @@ use super::refusal::shorten;
 use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
 use super::user_pod::{KEPT_VOLUME_PREFIX, UserContainer, UserPod};
+use super::mounted_part::is_part;
 use crate::baseline::BaselineVerdict;
 
 /// The agent's folder with the volumes that it keeps.
@@ -338,10 +339,7 @@ fn mountpoints(readers: &[&UserContainer], volume: &str, added_paths: &[&str]) -
     let mut folders = BTreeSet::new();
     for reader in readers {
         let mounts = || reader.container.volume_mounts.iter().flatten();
-        let is_part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
-        for mount in
-            mounts().filter(|mount| mount.name == volume && !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr))
-        {
+        for mount in mounts().filter(|mount| mount.name == volume && !is_part(mount)) {
             let mount_path = real(&mount.mount_path);
             let paths = mounts().map(|other| other.mount_path.as_str()).chain(added_paths.iter().copied());
             let paths_below = paths.map(real).filter(|path| *path != mount_path && is_within(path, &mount_path));

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, KeyToPath, PodSpec, VolumeMount};
 
+use crate::injection::is_part;
+
 /// The keys of a ConfigMap that pods read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadKeys {
@@ -73,7 +75,7 @@ fn volume_keys(items: Option<&[KeyToPath]>) -> ReadKeys {
 
 /// Returns the keys of a volume with these items that a mount shows. A path that names no file shows all of them.
 fn mounted_keys(mount: &VolumeMount, items: Option<&[KeyToPath]>) -> ReadKeys {
-    let path = mount.sub_path.as_deref().filter(|path| !path.is_empty() && mount.sub_path_expr.is_none());
+    let path = mount.sub_path.as_deref().filter(|_| is_part(mount) && mount.sub_path_expr.is_none());
     match (path, volume_keys(items)) {
         (Some(path), ReadKeys::All) if !path.contains('/') => ReadKeys::named([path]),
         (Some(path), volume_keys) => {
@@ -132,6 +134,7 @@ mod tests {
         assert_eq!(mounted(&[json!({"subPath": "x"}), json!({})], &all), ReadKeys::All);
         assert_eq!(mounted(&[json!({"subPathExpr": "$(A)"})], &all), ReadKeys::All);
         assert_eq!(mounted(&[json!({"subPath": "./x"})], &all), ReadKeys::All);
+        assert_eq!(mounted(&[json!({"subPath": "."})], &all), ReadKeys::All);
         assert_eq!(mounted(&[json!({})], &some), ReadKeys::named(["x", "y"]));
         assert_eq!(mounted(&[json!({"subPath": "d/y"})], &some), ReadKeys::named(["y"]));
         assert_eq!(mounted(&[json!({"subPath": "d"})], &some), ReadKeys::named(["x", "y"]));

@@ -150,7 +150,9 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             retired: inventory.retired,
             rehearsed: Some(rehearsal_question(&[]).round),
             text: Some(TextStatus { version: "x".repeat(63), settle_time: now() }),
-            readers: Some(DirectReaders { total: u32::MAX, workloads: vec!["x".repeat(317); 5] }),
+            readers: [PartKind::ConfigMap, PartKind::Secret]
+                .map(|kind| DirectReaders { kind, total: u32::MAX, workloads: vec!["x".repeat(317); 3] })
+                .into(),
             written_back: vec!["x".repeat(63); 8],
             ..InternalStatus::default()
         },

@@ -41,7 +41,7 @@ impl Seals {
     }
 
     /// Returns the key of keyed digests.
-    pub(super) fn content_key(&self) -> &ContentKey {
+    pub(crate) fn content_key(&self) -> &ContentKey {
         &self.content_key
     }
 

@@ -57,7 +57,7 @@ async fn a_secret_of_an_operator_is_followed_and_never_written_also_after_a_fail
         renew(&space, name, &owner, "three").await?;
         let is_refused = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Failed
-                && status.internal.readers.is_some()
+                && !status.internal.readers.is_empty()
                 && reason(status, ConditionType::SecretPublished) == Reason::NotOurs.as_str()
         };
         let failed = followed.wait_for("it fails, and is not written back", is_refused).await?;

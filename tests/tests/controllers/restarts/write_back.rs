@@ -47,7 +47,9 @@ async fn a_text_that_fails_gives_way_once_where_a_deployment_reads_it() -> Resul
     spec["rollout"] = at_once();
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
     let first = space
-        .config_status_within(MOVE_TIMEOUT, "shop", "its readers are named", |status| status.internal.readers.is_some())
+        .config_status_within(MOVE_TIMEOUT, "shop", "its readers are named", |status| {
+            !status.internal.readers.is_empty()
+        })
         .await?;
     let named = message(&first, "UnstagedReaders");
     ensure!(named.starts_with("UnstagedReaders: ConfigMap shop is read directly by Deployment/web,"), "{named}");

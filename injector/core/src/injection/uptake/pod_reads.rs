@@ -11,11 +11,13 @@ use nudge_protocol::settings::{SEPARATOR, parse_pair};
 use nudge_protocol::volumes::{self, KeptVolume};
 use nudge_protocol::{ConfigName, ContainerName, Notify, pod as names};
 
+use crate::injection::mounted_part::is_part;
 use crate::injection::named_objects::{variable_objects, volume_objects};
 use crate::injection::request::{UpdateWay, is_updated_by_rollout, stated_way};
 use crate::injection::user_pod::{FILES_VOLUME, KEPT_VOLUME_PREFIX, SHARE_VOLUME};
 
-/// The maximum number of pairs of a container and a config that are read of one pod.
+/// The maximum number of pairs of a container and a config that are kept apart of one pod. What further containers read
+/// counts together, for each config.
 const MAX_PAIRS: usize = 256;
 
 /// A way to read a config.
@@ -194,7 +196,8 @@ impl PodReads {
             .flat_map(|(container, _)| container.volume_mounts.iter().flatten())
             .map(|mount| mount.name.as_str())
             .collect();
-        let mut pairs = Vec::new();
+        let mut pairs: Vec<ContainerReads> = Vec::new();
+        let mut further_pairs: BTreeMap<ConfigName, ContainerReads> = BTreeMap::new();
         for (container, runs) in members {
             let way = view.way(&container.name);
             let has_endpoint = runs && (view.has_endpoint)(container);
@@ -214,18 +217,38 @@ impl PodReads {
                 }
                 paths.sort_unstable();
                 paths.dedup();
-                if (has_endpoint || !paths.is_empty()) && pairs.len() < MAX_PAIRS {
-                    let (container, config) = (container.name.as_str().into(), config.clone());
-                    pairs.push(ContainerReads { container, config, way, has_endpoint, paths: paths.into() });
+                if !has_endpoint && paths.is_empty() {
+                    continue;
+                }
+                let (container, paths) = (container.name.as_str().into(), paths.into());
+                let reads = ContainerReads { container, config: config.clone(), way, has_endpoint, paths };
+                if pairs.len() < MAX_PAIRS {
+                    pairs.push(reads);
+                    continue;
+                }
+                match further_pairs.get_mut(config) {
+                    Some(others) => others.merge(reads),
+                    None => _ = further_pairs.insert(config.clone(), reads),
                 }
             }
         }
-        Self(pairs.into())
+        Self(pairs.into_iter().chain(further_pairs.into_values()).collect())
     }
 
     /// Returns what each container reads of each config.
     pub fn containers(&self) -> &[ContainerReads] {
         &self.0
+    }
+}
+
+impl ContainerReads {
+    /// Adds what another container reads of the config. The first one stands for both. They take a version by the way
+    /// that both have.
+    fn merge(&mut self, other: Self) {
+        self.way = self.way.filter(|way| other.way == Some(*way));
+        self.has_endpoint |= other.has_endpoint;
+        let paths: BTreeSet<ReadPath> = self.paths.iter().chain(&other.paths).copied().collect();
+        self.paths = paths.into_iter().collect();
     }
 }
 
@@ -248,7 +271,7 @@ impl PodView<'_> {
 
     /// Returns how a mount reads a config. `at_start`: only init containers that end mount the volume.
     fn mount_paths(&self, mount: &VolumeMount, config: &ConfigName, at_start: bool) -> Vec<ReadPath> {
-        let is_part = [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|part| !part.is_empty());
+        let is_part = is_part(mount);
         if let Some(kept) = (self.kept_volume)(&mount.name) {
             let is_of_config = kept.sources.iter().any(|source| source.config == *config);
             let path = match (at_start, is_part) {

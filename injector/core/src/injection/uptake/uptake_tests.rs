@@ -68,7 +68,7 @@ fn lines(pod: &Value) -> Vec<String> {
 fn mounts(volumes: &[&str]) -> Value {
     let mount = |name: &&str| {
         let (volume, part) = name.split_once('/').unwrap_or((name, ""));
-        json!({"name": volume, "mountPath": format!("/etc/{volume}{part}"), "subPath": part})
+        json!({"name": volume, "mountPath": format!("/etc/{volume}{}", part.trim_matches(['.', '/'])), "subPath": part})
     };
     json!({"name": "app", "image": "app", "volumeMounts": volumes.iter().map(mount).collect::<Vec<_>>()})
 }
@@ -100,6 +100,8 @@ fn each_row_of_the_table() {
             vec!["app keys: a restart, because it reads the Secret by variables".to_owned()],
         ),
         (json!({"notify": "SIGHUP"}), mounts(&["shop/a"]), only_shop("a restart, because it reads a file by subPath")),
+        (json!({"notify": "SIGHUP"}), mounts(&["shop/."]), only_shop("SIGHUP")),
+        (json!({}), mounts(&["shop/./"]), only_shop("its files, which it watches")),
         (json!({"notify": "in-place"}), mounts(&["shop/a"]), only_shop("a restart in place")),
         (
             json!({"configs": "shop"}),
@@ -123,6 +125,40 @@ fn each_row_of_the_table() {
         let pod = pod(&annotations, &json!([]), &json!([app]));
         assert_eq!(lines(&pod), expected, "{annotations} {app}");
     }
+}
+
+#[test]
+fn what_further_containers_read_counts_together() {
+    let configs: Vec<String> = (0..32).map(|number| format!("c{number}")).collect();
+    let container = |number: usize| {
+        let names = match number {
+            0 => &configs[..],
+            9 => &configs[7..8],
+            _ => &[],
+        };
+        let from: Vec<Value> = names.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
+        json!({"name": format!("app-{number}"), "image": "app", "envFrom": from})
+    };
+    let pod = |count: usize| {
+        let containers: Vec<Value> = (0..count).map(container).collect();
+        json!({
+            "metadata": {"labels": {"nudge.dev/inject": "true"},
+                "annotations": {"nudge.dev/notify": "SIGHUP", "nudge.dev/notify.app-9": "SIGUSR1"}},
+            "spec": {"containers": containers},
+        })
+    };
+    let read = |count: usize| read_pod(&serde_json::from_value(pod(count)).unwrap());
+    assert_eq!(read(8).containers().len(), 256);
+    let reads = read(40);
+    assert_eq!(reads.containers().len(), 256 + 32);
+    let ways = |config: &str| {
+        let uptakes = reads.uptakes_of(config, |_| true);
+        uptakes.map(|uptake| (uptake.container.to_owned(), uptake.uptake.to_string())).last().unwrap()
+    };
+    let by_variables = "a restart, because it reads the ConfigMap by variables";
+    assert_eq!(ways("c7"), ("app-8".to_owned(), by_variables.to_owned()));
+    assert_eq!(ways("c8"), ("app-8".to_owned(), "the agent's endpoint".to_owned()), "they are notified in two ways");
+    assert_eq!(reads.fixed_reads("c7", |_| true).count(), 2);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, Volume, VolumeMount};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::injection::{ContainerUptake, PodReads, volume_objects};
+use nudge_core::injection::{ContainerUptake, PodReads, is_part, volume_objects};
 use nudge_core::versions::object_name;
 use nudge_protocol::pod;
 use nudge_protocol::settings::SEPARATOR;
@@ -119,10 +119,9 @@ impl InjectedPod {
 
     /// Describes where the files of a mount come from.
     fn files(&self, mount: &VolumeMount, after: &Container, objects: &[(PartKind, &str)]) -> String {
-        let is_part = [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten().any(|path| !path.is_empty());
         if is_moved(mount, after) {
             let files = "move to the agent: those of the version that the pod is assigned";
-            return if is_part { format!("{files} at its start, because of subPath") } else { files.to_owned() };
+            return if is_part(mount) { format!("{files} at its start, because of subPath") } else { files.to_owned() };
         }
         if !objects.iter().any(|(kind, name)| self.owns(*kind, name)) {
             return "stay: the object is not of a config of the pod".to_owned();
