@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
-use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_api::{ConditionType, PartKind, Reason, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
 use nudge_core::owners::WorkloadId;
@@ -19,11 +18,11 @@ use nudge_core::restart::{
     has_rolling_update, judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
-use nudge_core::versions::contents_of;
 
 use super::template::refusal_report;
 use crate::controller::Controller;
 use crate::memory::RestartCheck;
+use crate::publish::ObjectApi;
 
 /// Returns whether pods were harmed and it is not known yet whether because of the version.
 fn is_inconclusive(status: &VersionedConfigStatus) -> bool {
@@ -230,12 +229,18 @@ impl Controller {
         memory: &mut RestartAttempts,
     ) -> Result<(), CallError> {
         for uses in uses {
-            for name in uses.config_maps.keys() {
+            for name in uses.names() {
                 let Some(config) = config(name) else { continue };
+                let Ok(of_config) = ConfigKey::parse(&*key.namespace, name) else { continue };
                 for part in memory.contents.missing_parts(uses, name, config) {
-                    let map: Option<ConfigMap> = self.read_object(&key.namespace, &part.name).await?;
-                    if let Some(map) = map {
-                        memory.contents.add(part, &contents_of(map.data, map.binary_data));
+                    let kind = part.object.kind;
+                    // Of a Secret that is not read, all keys count.
+                    if kind == PartKind::Secret && !self.index.may_read_secrets(&key.namespace) {
+                        continue;
+                    }
+                    let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
+                    if let Some(object) = api.read(&part.object.name).await? {
+                        memory.contents.add(part, object.content.values(), &self.seals(&of_config, config));
                     }
                 }
             }

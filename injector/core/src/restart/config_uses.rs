@@ -13,15 +13,14 @@ use super::holding_objects::HoldingObjects;
 use super::read_keys::{ReadKeys, read_keys};
 use crate::injection;
 use crate::injection::{PodReads, ReadPath, UpdateWay, is_updated_by_rollout, stated_way};
-use crate::pods::references;
 
 /// The configs that the pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigUses {
     /// The published ConfigMaps that the pods read themselves, with the keys that they read.
     pub config_maps: BTreeMap<String, ReadKeys>,
-    /// The published Secrets that the pods read themselves.
-    pub secrets: BTreeSet<String>,
+    /// The published Secrets that the pods read themselves, with the keys that they read.
+    pub secrets: BTreeMap<String, ReadKeys>,
     /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates: their
     /// annotation says so, or they read files at their start.
     pub configs: BTreeSet<String>,
@@ -38,7 +37,7 @@ impl ConfigUses {
     /// `holds` the version.
     pub fn takes(&self, config: &str, published_objects: HoldingObjects) -> bool {
         let reads = (published_objects.config_map && self.config_maps.contains_key(config))
-            || (published_objects.secret && self.secrets.contains(config));
+            || (published_objects.secret && self.secrets.contains_key(config));
         self.configs.contains(config) || reads
     }
 
@@ -49,7 +48,15 @@ impl ConfigUses {
 
     /// Returns the names of what the pods take only by a restart.
     fn fixed_names(&self) -> impl Iterator<Item = &String> {
-        self.config_maps.keys().chain(&self.secrets).chain(&self.configs)
+        self.config_maps.keys().chain(self.secrets.keys()).chain(&self.configs)
+    }
+
+    /// Returns the keys of the object of this kind and name that the pods read; `None` if they do not read the object.
+    pub(super) fn keys_of(&self, kind: PartKind, name: &str) -> Option<&ReadKeys> {
+        match kind {
+            PartKind::ConfigMap => self.config_maps.get(name),
+            PartKind::Secret => self.secrets.get(name),
+        }
     }
 
     /// Returns the advice about this config if the pods can't be restarted.
@@ -65,9 +72,8 @@ impl ConfigUses {
 
     /// Returns the objects that these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
-        let secrets = references(spec).into_iter().filter(|(kind, _)| *kind == PartKind::Secret);
-        let secrets = secrets.map(|(_, name)| name).collect();
-        Self { config_maps: read_keys(spec), secrets, ..Self::default() }
+        let [config_maps, secrets] = [PartKind::ConfigMap, PartKind::Secret].map(|kind| read_keys(spec, kind));
+        Self { config_maps, secrets, ..Self::default() }
     }
 
     /// Returns what pods read only at their start whose agent takes versions without a restart.
@@ -75,16 +81,20 @@ impl ConfigUses {
         let mut uses = Self { has_live_agent: true, ..Self::default() };
         let reads = PodReads::of(meta, spec);
         // Keys that the same pods read in other ways count, too: one more restart does no harm.
-        let keys = read_keys(&without_ignored_containers(meta, spec));
+        let others = without_ignored_containers(meta, spec);
+        let [maps, secrets] = [PartKind::ConfigMap, PartKind::Secret].map(|kind| read_keys(&others, kind));
         for container in reads.containers() {
             let config = container.config.to_string();
             for (_, path) in reads.fixed_reads(container.config.as_str(), |_| true) {
                 match path.object() {
                     Some(PartKind::ConfigMap) => {
-                        let keys = keys.get(&config).cloned().unwrap_or(ReadKeys::All);
+                        let keys = maps.get(&config).cloned().unwrap_or(ReadKeys::All);
                         uses.config_maps.insert(config.clone(), keys);
                     }
-                    Some(PartKind::Secret) => _ = uses.secrets.insert(config.clone()),
+                    Some(PartKind::Secret) => {
+                        let keys = secrets.get(&config).cloned().unwrap_or(ReadKeys::All);
+                        uses.secrets.insert(config.clone(), keys);
+                    }
                     None => _ = uses.configs.insert(config.clone()),
                 }
             }
@@ -196,7 +206,7 @@ mod tests {
             "imagePullSecrets": [{"name": "pull"}],
         });
         let all = restart_uses(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap());
-        assert_eq!(all.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
+        assert_eq!(all.secrets.keys().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
         assert!(all.config_maps.is_empty());
         let holds = |config_map, secret| HoldingObjects { config_map, secret };
         assert!(all.takes("by-env", holds(false, true)) && !all.takes("by-env", holds(true, false)));

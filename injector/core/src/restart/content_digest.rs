@@ -13,7 +13,7 @@ use crate::rollout::version_to_publish;
 
 /// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
 /// that pods should run. For another config, it is the published content (nothing if workloads without an agent are
-/// ignored); for pods that an agent serves, too, the content to publish. Of a ConfigMap with `contents`, only the keys
+/// ignored); for pods that an agent serves, too, the content to publish. Of an object with `contents`, only the keys
 /// count that the pods read.
 pub fn content_digest<'a>(
     uses: &ConfigUses,
@@ -37,8 +37,8 @@ pub fn content_digest<'a>(
         if let Some(keys) = uses.config_maps.get(name) {
             add(name, object_digests(config, uses, PartKind::ConfigMap, keys, contents));
         }
-        if uses.secrets.contains(name) {
-            add(&format!("secret/{name}"), object_digests(config, uses, PartKind::Secret, &ReadKeys::All, contents));
+        if let Some(keys) = uses.secrets.get(name) {
+            add(&format!("secret/{name}"), object_digests(config, uses, PartKind::Secret, keys, contents));
         }
     }
     has_content.then(|| ContentDigest::from(&*hex(&sum.finish().as_ref()[..16])))
@@ -69,7 +69,7 @@ fn object_digests(
     };
     let version = status.version(version?)?;
     if let ReadKeys::Named(keys) = keys
-        && let Some(digests) = contents.named(version, keys)
+        && let Some(digests) = contents.named(version, kind, keys)
     {
         return Some(digests);
     }
@@ -148,7 +148,8 @@ pub(super) mod tests {
         let map = status.versions[0].parts[0].clone();
         status.versions[0].parts.push(PartStatus { kind: PartKind::Secret, digest: "seal:b".to_owned(), ..map });
         let of_secret = |config: &VersionedConfig| {
-            let uses = ConfigUses { secrets: ["shop".to_owned()].into(), ..ConfigUses::default() };
+            let secrets = [("shop".to_owned(), ReadKeys::All)].into();
+            let uses = ConfigUses { secrets, ..ConfigUses::default() };
             digest(std::slice::from_ref(config), &uses)
         };
         assert_eq!(of_secret(&config), None, "it is not published");

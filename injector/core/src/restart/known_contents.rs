@@ -1,4 +1,5 @@
-//! The contents of ConfigMap parts, as far as restarts depend on single keys: a digest of each value.
+//! The contents of parts, as far as restarts depend on single keys: a digest of each value. That of a Secret's value has
+//! a key, because it becomes part of an annotation of templates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,26 +13,51 @@ use ring::digest::{SHA256, digest};
 
 use super::config_uses::ConfigUses;
 use super::read_keys::ReadKeys;
-use crate::versions::{Contents, part_digest};
+use crate::publish::PublishedKind as _;
+use crate::versions::{Contents, Seals};
 
-/// The digests of the values of ConfigMap parts, by the sealed digests of the parts.
+/// The kinds of objects that pods read.
+const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
+
+/// A part of a sealed version.
+#[derive(Clone, Copy, Debug)]
+pub struct SealedPart<'a> {
+    /// The name of the version.
+    pub version: &'a str,
+    /// The number of the part.
+    pub number: usize,
+    /// The object, as it was sealed.
+    pub object: &'a PartStatus,
+}
+
+/// The digests of the values of parts, by the sealed digests of the parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownContents(HashMap<String, Arc<BTreeMap<String, String>>>);
 
 impl KnownContents {
     /// Adds the content of a part, if it is what was sealed.
-    pub fn add(&mut self, part: &PartStatus, content: &Contents) {
-        if part_digest(content, None) == part.digest {
-            let of_value = |value: &[u8]| hex(&digest(&SHA256, value).as_ref()[..16]);
-            let digests = content.iter().map(|(key, value)| (key.clone(), of_value(value))).collect();
-            self.0.insert(part.digest.clone(), Arc::new(digests));
+    pub fn add(&mut self, part: SealedPart<'_>, content: &Contents, seals: &Seals) {
+        let SealedPart { version, number, object } = part;
+        if seals.is_sealed(&object.digest, version, number, content) {
+            let of_value = |(key, value): (&String, &[u8])| match object.kind {
+                PartKind::ConfigMap => hex(&digest(&SHA256, value).as_ref()[..16]),
+                PartKind::Secret => seals.value_digest(key, value),
+            };
+            let digests = content.iter().map(|(key, value)| (key.clone(), of_value((key, value)))).collect();
+            self.0.insert(object.digest.clone(), Arc::new(digests));
         }
     }
 
-    /// Returns the digests of these keys in a version; `None` if a part is not known. A key that the version lacks is
-    /// written alone.
-    pub(super) fn named(&self, version: &VersionStatus, keys: &BTreeSet<String>) -> Option<Vec<String>> {
-        let parts: Vec<_> = config_map_parts(version).map(|part| self.0.get(&part.digest)).collect::<Option<_>>()?;
+    /// Returns the digests of these keys in the parts of a version that are of this kind; `None` if a part is not known.
+    /// A key that the version lacks is written alone.
+    pub(super) fn named(
+        &self,
+        version: &VersionStatus,
+        kind: PartKind,
+        keys: &BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        let parts = version.parts.iter().filter(|part| part.kind == kind);
+        let parts: Vec<_> = parts.map(|part| self.0.get(&part.digest)).collect::<Option<_>>()?;
         let named = |key: &String| match parts.iter().find_map(|part| part.get(key)) {
             Some(digest) => format!("{key}={digest}"),
             None => key.clone(),
@@ -40,17 +66,22 @@ impl KnownContents {
     }
 
     /// Returns the parts to read, so that it is known what pods with these uses read of this config by single keys.
-    pub fn missing_parts<'a>(&self, uses: &ConfigUses, name: &str, config: &'a VersionedConfig) -> Vec<&'a PartStatus> {
-        let Some((ReadKeys::Named(_), status)) = uses.config_maps.get(name).zip(config.status.as_ref()) else {
-            return Vec::new();
-        };
-        let names = [&status.published_version, &status.current_version, &status.target_version];
-        let versions = names.into_iter().flatten().filter_map(|version| status.version(version));
-        versions.flat_map(config_map_parts).filter(|part| !self.0.contains_key(&part.digest)).collect()
+    pub fn missing_parts<'a>(&self, uses: &ConfigUses, name: &str, config: &'a VersionedConfig) -> Vec<SealedPart<'a>> {
+        let Some(status) = &config.status else { return Vec::new() };
+        let is_compared = |kind: PartKind| matches!(uses.keys_of(kind, name), Some(ReadKeys::Named(_)));
+        let published = [&status.published_version, &status.published_secret_version];
+        let names = published.into_iter().chain([&status.current_version, &status.target_version]);
+        let names: BTreeSet<&String> = names.flatten().collect();
+        let versions = status.versions.iter().filter(|version| names.contains(&version.version));
+        let parts = versions.flat_map(|version| {
+            let parts = version.parts.iter().zip(1..);
+            parts.map(|(object, number)| SealedPart { version: &version.version, number, object })
+        });
+        parts.filter(|part| is_compared(part.object.kind) && !self.0.contains_key(&part.object.digest)).collect()
     }
 
-    /// Returns whether a move changes nothing that pods read: they read single keys of the published ConfigMap, and
-    /// these have the same values in the published version and in the version that the move replaces.
+    /// Returns whether a move changes nothing that pods read: they read single keys of the published objects, and these
+    /// have the same values in the published version and in the version that the move replaces.
     pub fn is_unaffected(
         &self,
         uses: &ConfigUses,
@@ -58,17 +89,19 @@ impl KnownContents {
         status: &VersionedConfigStatus,
         replaced: Option<&str>,
     ) -> bool {
-        let Some(ReadKeys::Named(keys)) = uses.config_maps.get(name) else { return false };
-        if has_older_processes(status) {
+        let Some(replaced) = replaced.filter(|_| !has_older_processes(status) && !uses.configs.contains(name)) else {
             return false;
-        }
-        let reads_secret = uses.secrets.contains(name) && status.published_secret_version.is_some();
-        if reads_secret || uses.configs.contains(name) {
-            return false;
-        }
-        let named = |version: Option<&str>| self.named(status.version(version?)?, keys);
-        let published = named(status.published_version.as_deref());
-        published.is_some() && published == named(replaced)
+        };
+        // An object that does not hold a version brings none.
+        let read = |kind: PartKind| Some((kind, uses.keys_of(kind, name)?, kind.held_version(status)?));
+        let is_same = |(kind, keys, published): (PartKind, &ReadKeys, &str)| {
+            let ReadKeys::Named(keys) = keys else { return false };
+            let named = |version: &str| self.named(status.version(version)?, kind, keys);
+            let published = named(published);
+            published.is_some() && published == named(replaced)
+        };
+        let mut objects = KINDS.into_iter().filter_map(read).peekable();
+        objects.peek().is_some() && objects.all(is_same)
     }
 }
 
@@ -83,10 +116,6 @@ fn has_older_processes(status: &VersionedConfigStatus) -> bool {
         || last_outcome.is_some_and(|outcome| outcome != ReleaseOutcome::Current)
 }
 
-fn config_map_parts(version: &VersionStatus) -> impl Iterator<Item = &PartStatus> {
-    version.parts.iter().filter(|part| part.kind == PartKind::ConfigMap)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::collection::{btree_map, btree_set};
@@ -94,6 +123,7 @@ pub(super) mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
+    use crate::versions::{part_digest, seals};
 
     fn content(values: &BTreeMap<String, Vec<u8>>) -> Contents {
         values.iter().map(|(key, value)| (key.clone(), Zeroizing::new(value.clone()))).collect()
@@ -112,9 +142,33 @@ pub(super) mod tests {
         (status.target_version, status.published_version) = (Some("new".to_owned()), Some("new".to_owned()));
         let mut contents = KnownContents::default();
         for (version, values) in status.versions.iter().zip([old, new]) {
-            contents.add(&version.parts[0], &content(values));
+            let part = SealedPart { version: &version.version, number: 1, object: &version.parts[0] };
+            contents.add(part, &content(values), &seals());
         }
         (config, contents)
+    }
+
+    /// Returns the same of two versions of a Secret.
+    fn moved_secret(
+        old: &BTreeMap<String, Vec<u8>>,
+        new: &BTreeMap<String, Vec<u8>>,
+    ) -> (VersionedConfigStatus, KnownContents) {
+        let (config, mut contents) = moved(old, new);
+        let mut status = config.status.unwrap();
+        (status.published_version, status.published_secret_version) = (None, Some("new".to_owned()));
+        for (version, values) in status.versions.iter_mut().zip([old, new]) {
+            let keyed = part_digest(&content(values), Some(seals().content_key()));
+            version.parts[0].kind = PartKind::Secret;
+            version.parts[0].digest = seals().seal(&version.version, 1, &keyed);
+            let part = SealedPart { version: &version.version, number: 1, object: &version.parts[0] };
+            contents.add(part, &content(values), &seals());
+        }
+        (status, contents)
+    }
+
+    fn secret_uses(keys: &BTreeSet<String>) -> ConfigUses {
+        let secrets = [("shop".to_owned(), ReadKeys::Named(keys.clone()))].into();
+        ConfigUses { secrets, ..ConfigUses::default() }
     }
 
     pub(crate) fn uses(keys: &BTreeSet<String>) -> ConfigUses {
@@ -135,15 +189,19 @@ pub(super) mod tests {
         let nothing = KnownContents::default();
         assert!(!is_unaffected(&nothing, &reads_y));
         let missing: BTreeSet<&str> =
-            nothing.missing_parts(&reads_x, "shop", &config).iter().map(|part| part.digest.as_str()).collect();
+            nothing.missing_parts(&reads_x, "shop", &config).iter().map(|part| part.object.digest.as_str()).collect();
         assert_eq!(missing.len(), 2);
         assert!(nothing.missing_parts(&reads_x, "other", &config).is_empty());
         assert!(!contents.is_unaffected(&reads_y, "shop", status, None), "it is not known what is replaced");
-        let with_secret = ConfigUses { secrets: ["shop".to_owned()].into(), ..reads_y.clone() };
+        let secrets = [("shop".to_owned(), ReadKeys::Named(["y".to_owned()].into()))].into();
+        let with_secret = ConfigUses { secrets, ..reads_y.clone() };
         assert!(is_unaffected(&contents, &with_secret), "no Secret is published");
         let mut published = status.clone();
         published.published_secret_version = Some("new".to_owned());
-        assert!(!contents.is_unaffected(&with_secret, "shop", &published, Some("old")), "Secrets are not compared");
+        assert!(contents.is_unaffected(&with_secret, "shop", &published, Some("old")), "no version has a Secret");
+        let of_secret = [("shop".to_owned(), ReadKeys::All)].into();
+        let whole_secret = ConfigUses { secrets: of_secret, ..reads_y.clone() };
+        assert!(!contents.is_unaffected(&whole_secret, "shop", &published, Some("old")), "all keys count");
         let all = ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..ConfigUses::default() };
         assert!(!is_unaffected(&contents, &all) && nothing.missing_parts(&all, "shop", &config).is_empty());
     }
@@ -153,8 +211,20 @@ pub(super) mod tests {
         let values = BTreeMap::from([("x".to_owned(), b"1".to_vec())]);
         let (config, _) = moved(&values, &values);
         let mut contents = KnownContents::default();
-        contents.add(&config.status.as_ref().unwrap().versions[0].parts[0], &Contents::new());
+        let object = &config.status.as_ref().unwrap().versions[0].parts[0];
+        contents.add(SealedPart { version: "old", number: 1, object }, &Contents::new(), &seals());
         assert_eq!(contents, KnownContents::default());
+    }
+
+    #[test]
+    fn a_secret_that_is_not_known_counts_as_changed() {
+        let values = BTreeMap::from([("x".to_owned(), b"1".to_vec())]);
+        let (status, contents) = moved_secret(&values, &values);
+        let uses = secret_uses(&["x".to_owned()].into());
+        assert!(contents.is_unaffected(&uses, "shop", &status, Some("old")));
+        assert!(!KnownContents::default().is_unaffected(&uses, "shop", &status, Some("old")));
+        let sealed = &contents.0[&status.versions[0].parts[0].digest];
+        assert_eq!(sealed["x"], seals().value_digest("x", b"1"), "a digest without a key lets others guess the value");
     }
 
     proptest! {
@@ -167,7 +237,10 @@ pub(super) mod tests {
             let (config, contents) = moved(&old, &new);
             let is_unaffected =
                 contents.is_unaffected(&uses(&keys), "shop", config.status.as_ref().unwrap(), Some("old"));
-            prop_assert_eq!(is_unaffected, keys.iter().all(|key| old.get(key) == new.get(key)));
+            let expected = keys.iter().all(|key| old.get(key) == new.get(key));
+            prop_assert_eq!(is_unaffected, expected);
+            let (status, contents) = moved_secret(&old, &new);
+            prop_assert_eq!(contents.is_unaffected(&secret_uses(&keys), "shop", &status, Some("old")), expected);
         }
     }
 }

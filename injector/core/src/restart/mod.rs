@@ -31,7 +31,7 @@ pub use config_uses::{ConfigUses, is_restarted, restart_uses};
 pub use content_digest::content_digest;
 pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_eviction, report_stale_pods};
 pub use holding_objects::HoldingObjects;
-pub use known_contents::KnownContents;
+pub use known_contents::{KnownContents, SealedPart};
 pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};
 pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
 pub use pods_behind::{

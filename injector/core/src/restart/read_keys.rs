@@ -1,12 +1,13 @@
-//! The keys of ConfigMaps that the pods of a template read.
+//! The keys of ConfigMaps and Secrets that the pods of a template read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, KeyToPath, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, KeyToPath, PodSpec, Volume, VolumeMount};
+use nudge_api::PartKind;
 
 use crate::injection::is_part;
 
-/// The keys of a ConfigMap that pods read.
+/// The keys of a ConfigMap or a Secret that pods read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadKeys {
     /// All keys.
@@ -28,24 +29,21 @@ impl ReadKeys {
     }
 }
 
-/// Returns the ConfigMaps that the pods read, by volumes and variables, with their keys.
-pub(super) fn read_keys(spec: &PodSpec) -> BTreeMap<String, ReadKeys> {
-    let mut maps: BTreeMap<String, ReadKeys> = BTreeMap::new();
-    let mut add = |name: &str, keys: ReadKeys| match maps.get_mut(name) {
+/// Returns the objects of this kind that the pods read, by volumes and variables, with their keys.
+pub(super) fn read_keys(spec: &PodSpec, kind: PartKind) -> BTreeMap<String, ReadKeys> {
+    let mut objects: BTreeMap<String, ReadKeys> = BTreeMap::new();
+    let mut add = |name: &str, keys: ReadKeys| match objects.get_mut(name) {
         Some(before) => before.extend(keys),
-        None => _ = maps.insert(name.to_owned(), keys),
+        None => _ = objects.insert(name.to_owned(), keys),
     };
     let containers: Vec<&Container> = spec.init_containers.iter().flatten().chain(&spec.containers).collect();
     for volume in spec.volumes.iter().flatten() {
-        let own = volume.config_map.iter().map(|source| (&source.name, source.items.as_deref()));
-        let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-        let projected = projected.filter_map(|source| source.config_map.as_ref());
         let mounts: Vec<&VolumeMount> = containers
             .iter()
             .flat_map(|container| container.volume_mounts.iter().flatten())
             .filter(|mount| mount.name == volume.name)
             .collect();
-        for (name, items) in own.chain(projected.map(|source| (&source.name, source.items.as_deref()))) {
+        for (name, items) in volume_sources(volume, kind) {
             // A volume that no container mounts counts as if one did.
             if mounts.is_empty() {
                 add(name, volume_keys(items));
@@ -56,15 +54,49 @@ pub(super) fn read_keys(spec: &PodSpec) -> BTreeMap<String, ReadKeys> {
         }
     }
     for container in containers {
-        for source in container.env_from.iter().flatten().filter_map(|source| source.config_map_ref.as_ref()) {
-            add(&source.name, ReadKeys::All);
+        for name in container.env_from.iter().flatten().filter_map(|source| whole_source(source, kind)) {
+            add(name, ReadKeys::All);
         }
         let values = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
-        for source in values.filter_map(|value| value.config_map_key_ref.as_ref()) {
-            add(&source.name, ReadKeys::named([source.key.as_str()]));
+        for (name, key) in values.filter_map(|value| key_source(value, kind)) {
+            add(name, ReadKeys::named([key]));
         }
     }
-    maps
+    objects
+}
+
+/// Returns the objects of this kind that a volume has, each with its items.
+fn volume_sources(volume: &Volume, kind: PartKind) -> Vec<(&str, Option<&[KeyToPath]>)> {
+    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    match kind {
+        PartKind::ConfigMap => {
+            let own = volume.config_map.iter().map(|source| (&*source.name, source.items.as_deref()));
+            let projected = projected.filter_map(|source| source.config_map.as_ref());
+            own.chain(projected.map(|source| (&*source.name, source.items.as_deref()))).collect()
+        }
+        PartKind::Secret => {
+            let own = volume.secret.iter();
+            let own = own.filter_map(|source| Some((source.secret_name.as_deref()?, source.items.as_deref())));
+            let projected = projected.filter_map(|source| source.secret.as_ref());
+            own.chain(projected.map(|source| (&*source.name, source.items.as_deref()))).collect()
+        }
+    }
+}
+
+/// Returns the object of this kind whose keys are all variables.
+fn whole_source(source: &EnvFromSource, kind: PartKind) -> Option<&str> {
+    match kind {
+        PartKind::ConfigMap => source.config_map_ref.as_ref().map(|map| map.name.as_str()),
+        PartKind::Secret => source.secret_ref.as_ref().map(|secret| secret.name.as_str()),
+    }
+}
+
+/// Returns the object of this kind and the key whose value a variable has.
+fn key_source(source: &EnvVarSource, kind: PartKind) -> Option<(&str, &str)> {
+    match kind {
+        PartKind::ConfigMap => source.config_map_key_ref.as_ref().map(|map| (&*map.name, &*map.key)),
+        PartKind::Secret => source.secret_key_ref.as_ref().map(|secret| (&*secret.name, &*secret.key)),
+    }
 }
 
 /// Returns the keys of a volume with these items.
@@ -93,7 +125,24 @@ mod tests {
     use super::*;
 
     fn read(containers: &Value, volumes: &Value) -> BTreeMap<String, ReadKeys> {
-        read_keys(&serde_json::from_value(json!({"containers": containers, "volumes": volumes})).unwrap())
+        read_objects(containers, volumes, PartKind::ConfigMap)
+    }
+
+    fn read_objects(containers: &Value, volumes: &Value, kind: PartKind) -> BTreeMap<String, ReadKeys> {
+        read_keys(&serde_json::from_value(json!({"containers": containers, "volumes": volumes})).unwrap(), kind)
+    }
+
+    #[test]
+    fn keys_of_secrets_are_read_in_the_same_ways() {
+        let variable = json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "shop", "key": "x"}}});
+        let mounts = json!([{"name": "v", "mountPath": "/v", "subPath": "y"}, {"name": "p", "mountPath": "/p"}]);
+        let from = json!([{"secretRef": {"name": "all"}}]);
+        let containers = json!([{"name": "app", "env": [variable], "envFrom": from, "volumeMounts": mounts}]);
+        let volumes = json!([{"name": "v", "secret": {"secretName": "shop"}},
+            {"name": "p", "projected": {"sources": [{"secret": {"name": "shop", "items": [{"key": "z", "path": "z"}]}}]}}]);
+        let secrets = read_objects(&containers, &volumes, PartKind::Secret);
+        assert_eq!((&secrets["shop"], &secrets["all"]), (&ReadKeys::named(["x", "y", "z"]), &ReadKeys::All));
+        assert!(read(&containers, &volumes).is_empty());
     }
 
     /// Returns the keys of the ConfigMap shop that a container reads by these mounts of the volume `v`.

@@ -47,8 +47,7 @@ impl RestartGoal<'_> {
     pub fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
         let Self { key, status, is_return, .. } = self;
         let replaced = if *is_return { &status.target_version } else { &status.current_version };
-        let is_published = self.published_objects.config_map;
-        is_published && contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
+        self.published_objects.any() && contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
     }
 
     /// Returns whether pods with these uses take the version by a restart. The policy is about those without an agent.

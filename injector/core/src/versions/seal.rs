@@ -21,6 +21,9 @@ pub const SEAL: &str = "seal:";
 /// The text that separates these keys from the other uses of the content key.
 const PURPOSE: &str = "nudge.dev/seal";
 
+/// The text that separates the key of digests of single values from the other uses of a config's key.
+const VALUES: &str = "nudge.dev/value";
+
 /// The seals of one config.
 #[derive(Clone, Debug)]
 pub struct Seals {
@@ -55,6 +58,13 @@ impl Seals {
     /// number. So neither can be used as the other.
     pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
         hmac::sign(&self.own, message).as_ref().to_vec()
+    }
+
+    /// Returns a digest of one value of a Secret, which can be compared between the versions of this config. Its key is
+    /// derived from a message without a zero byte, so it is no seal.
+    pub(crate) fn value_digest(&self, key: &str, value: &[u8]) -> String {
+        let message = [key.as_bytes(), b"\0", value].concat();
+        hex(&hmac::sign(&sub_key(&self.own, VALUES.as_bytes()), &message).as_ref()[..DIGEST_BYTES])
     }
 
     /// Returns whether `digest`, from the status, is that of this content as part `number` of the version.
@@ -132,6 +142,20 @@ pub(super) mod tests {
             of("evil", "shop", "one").seal("1", 1, &keyed("0000")),
         ];
         assert_eq!(others.iter().collect::<BTreeSet<_>>().len(), others.len());
+    }
+
+    #[test]
+    fn a_digest_of_a_value_belongs_to_one_config_and_one_key() {
+        let digest = seals().value_digest("pin", b"0000");
+        assert_eq!(seals().value_digest("pin", b"0000"), digest);
+        for other in [
+            seals().value_digest("pin", b"0001"),
+            seals().value_digest("pi", b"n0000"),
+            of("team", "shop", "two").value_digest("pin", b"0000"),
+            of("team", "mine", "one").value_digest("pin", b"0000"),
+        ] {
+            assert_ne!(other, digest);
+        }
     }
 
     #[test]

@@ -321,11 +321,16 @@ fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> 
     restarts
 }
 
-/// Returns whether the pods of the workload read single keys of the ConfigMap alone, and none of these changes.
+/// Returns whether the pods of the workload read single keys of the objects alone, and none of these changes.
 fn is_unaffected(workload: &Workload, config: &str, published: HoldingObjects, changed: Option<&[KeyPlan]>) -> bool {
-    let Some(ReadKeys::Named(keys)) = workload.uses.config_maps.get(config) else { return false };
-    let others = HoldingObjects { config_map: false, ..published };
-    !workload.uses.takes(config, others) && !may_change(changed, |key| keys.contains(key))
+    let uses = &workload.uses;
+    let map = uses.config_maps.get(config).filter(|_| published.config_map);
+    let secret = uses.secrets.get(config).filter(|_| published.secret);
+    let is_same = |keys: &ReadKeys| match keys {
+        ReadKeys::All => false,
+        ReadKeys::Named(keys) => !may_change(changed, |key| keys.contains(key)),
+    };
+    !uses.configs.contains(config) && (map.is_some() || secret.is_some()) && map.into_iter().chain(secret).all(is_same)
 }
 
 /// Describes why the workload takes the version only by a restart.
@@ -334,7 +339,7 @@ fn reading(workload: &Workload, config: &str, owned: HoldingObjects) -> String {
         return "its pods have notify: rollout".to_owned();
     }
     let map = (owned.config_map && workload.uses.config_maps.contains_key(config)).then_some(PartKind::ConfigMap);
-    let secret = (owned.secret && workload.uses.secrets.contains(config)).then_some(PartKind::Secret);
+    let secret = (owned.secret && workload.uses.secrets.contains_key(config)).then_some(PartKind::Secret);
     let objects: Vec<String> = map.into_iter().chain(secret).map(|kind| object_name(kind, config)).collect();
     let agent = if workload.uses.has_live_agent { "" } else { " without an agent" };
     format!("its pods read {}{agent}", objects.join(" and "))

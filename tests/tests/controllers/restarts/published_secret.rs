@@ -22,9 +22,13 @@ async fn both(space: &TestNamespace) -> Result<()> {
 }
 
 async fn secret(space: &TestNamespace, version: &str) -> Result<()> {
+    secret_of(space, version, json!({"key": version})).await
+}
+
+async fn secret_of(space: &TestNamespace, version: &str, data: Value) -> Result<()> {
     let object = json!({
         "metadata": {"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
-        "immutable": true, "stringData": {"key": version},
+        "immutable": true, "stringData": data,
     });
     create_part::<Secret>(space, object).await.map(drop)
 }
@@ -93,6 +97,10 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
     }
     wait_until_available(&space, &["api"]).await?;
     ensure!(value(&space).await? == "2");
+    secret_of(&space, "2-more", json!({"key": "2", "other": "a"})).await?;
+    request_version(&space, "2-more").await?;
+    wait_until_published(&space, "2-more").await?;
+    ensure!(digest(&space, "api").await?.as_ref() == Some(&second), "api was restarted, and reads no key that changed");
 
     *good.lock().unwrap() = Some(second.clone());
     secret(&space, "3").await?;
@@ -100,7 +108,7 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
     let status = wait_for_status(&space, "version 3 failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.clone().context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RestartFailed"), "{failure:?}");
-    ensure!(status.published_secret_version.as_deref() == Some("2"), "{status:#?}");
+    ensure!(status.published_secret_version.as_deref() == Some("2-more"), "{status:#?}");
     ensure!(value(&space).await? == "2", "the old value is back");
     ensure!(digest(&space, "api").await?.as_ref() == Some(&second), "api was not restarted back");
     Ok(())
