@@ -28,14 +28,14 @@ pub async fn object_holders(
     counts: impl Fn(&Pod) -> bool,
 ) -> Result<ObjectHolders, CallError> {
     let (deployments, stateful_sets, daemon_sets, cron_jobs, jobs, controllers, replica_sets, pods) = try_join!(
-        named_by(client, namespace, |object: Deployment| object.spec?.template.spec),
-        named_by(client, namespace, |object: StatefulSet| object.spec?.template.spec),
-        named_by(client, namespace, |object: DaemonSet| object.spec?.template.spec),
-        named_by_cron_jobs(client, namespace),
-        named_by(client, namespace, |object: Job| object.spec?.template.spec),
-        named_by(client, namespace, |object: ReplicationController| object.spec?.template?.spec),
-        named_by(client, namespace, |object: ReplicaSet| object.spec?.template?.spec),
-        named_by(client, namespace, |pod: Pod| if counts(&pod) { pod.spec } else { None }),
+        Box::pin(named_by(client, namespace, |object: Deployment| object.spec?.template.spec)),
+        Box::pin(named_by(client, namespace, |object: StatefulSet| object.spec?.template.spec)),
+        Box::pin(named_by(client, namespace, |object: DaemonSet| object.spec?.template.spec)),
+        Box::pin(named_by_cron_jobs(client, namespace)),
+        Box::pin(named_by(client, namespace, |object: Job| object.spec?.template.spec)),
+        Box::pin(named_by(client, namespace, |object: ReplicationController| object.spec?.template?.spec)),
+        Box::pin(named_by(client, namespace, |object: ReplicaSet| object.spec?.template?.spec)),
+        Box::pin(named_by(client, namespace, |pod: Pod| if counts(&pod) { pod.spec } else { None })),
     )?;
     let mut holders = ObjectHolders::new();
     let lists = [deployments, stateful_sets, daemon_sets, cron_jobs, jobs, controllers, replica_sets, pods];

@@ -10,6 +10,7 @@ use nudge_protocol::pod;
 use serde_json::Value;
 
 use super::mount_paths::{is_within, real};
+use super::mounted_part::is_part;
 use super::refusal::{InjectionRefusal, shorten};
 use super::request::annotations::{CONTAINERS, MOUNT_PATH};
 use super::user_pod::{UserContainer, UserPod};
@@ -91,10 +92,9 @@ fn is_same(a: &VolumeMount, b: &VolumeMount) -> bool {
 fn folder_in(pod: &UserPod, mount: &VolumeMount) -> FolderIn {
     let mut volumes = pod.spec.volumes.iter().flatten();
     let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return FolderIn::Always };
-    let is_part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
     let by_kubelet = is_written_by_the_kubelet(volume);
     let is_writable = if by_kubelet {
-        !is_part(&mount.sub_path) && !is_part(&mount.sub_path_expr)
+        !is_part(mount)
     } else {
         mount.read_only != Some(true) && volume.image.is_none() && !is_read_only(volume)
     };

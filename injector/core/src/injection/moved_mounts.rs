@@ -13,12 +13,12 @@ use nudge_protocol::{ConfigName, Key};
 
 use super::facts::{InjectionFacts, ResolvedConfig};
 use super::mount_paths::{is_within, real};
+use super::mounted_part::is_part;
 use super::quantity::Quantity;
 use super::refusal::shorten;
 use super::resources::{MIN_FILES_ROOM, room_of};
 use super::targets::reader_of;
 use super::user_pod::{KEPT_VOLUME_PREFIX, UserContainer, UserPod};
-use super::mounted_part::is_part;
 use crate::baseline::BaselineVerdict;
 
 /// The agent's folder with the volumes that it keeps.

@@ -13,7 +13,6 @@ use ring::digest::{SHA256, digest};
 
 use super::config_uses::ConfigUses;
 use super::read_keys::ReadKeys;
-use crate::publish::PublishedKind as _;
 use crate::versions::{Contents, Seals};
 
 /// The kinds of objects that pods read.

@@ -227,7 +227,7 @@ impl PodReads {
                     continue;
                 }
                 match further_pairs.get_mut(config) {
-                    Some(others) => others.merge(reads),
+                    Some(others) => others.merge(&reads),
                     None => _ = further_pairs.insert(config.clone(), reads),
                 }
             }
@@ -244,7 +244,7 @@ impl PodReads {
 impl ContainerReads {
     /// Adds what another container reads of the config. The first one stands for both. They take a version by the way
     /// that both have.
-    fn merge(&mut self, other: Self) {
+    fn merge(&mut self, other: &Self) {
         self.way = self.way.filter(|way| other.way == Some(*way));
         self.has_endpoint |= other.has_endpoint;
         let paths: BTreeSet<ReadPath> = self.paths.iter().chain(&other.paths).copied().collect();
