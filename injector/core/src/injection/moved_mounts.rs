@@ -151,8 +151,8 @@ impl MovedMounts {
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         self.group_read.iter().map(|volume| {
             format!(
-                "the files of volume {} belong to the agent's user, and fsGroup lets containers read them: a program that refuses another user's \
-                 key, such as PostgreSQL, needs one runAsUser for all containers that mount it",
+                "the files of volume {} belong to the agent's user: a program that refuses another user's key (PostgreSQL) \
+                 needs one runAsUser for all containers that mount the volume",
                 shorten(volume)
             )
         })
