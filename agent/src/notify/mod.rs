@@ -12,6 +12,7 @@
 
 mod http_exchange;
 mod metric_scan;
+mod new_workers;
 mod notification_record;
 mod notification_status;
 mod scope;

@@ -5,6 +5,7 @@ use nudge_protocol::expectation::JsonPointer;
 use nudge_protocol::status::Outcome;
 
 use super::metric_scan::MetricReading;
+use super::new_workers::compare_workers;
 use crate::proc::Process;
 
 /// What a container shows at one time, or the reason why that is not known.
@@ -125,22 +126,6 @@ fn compare_metrics(before: &MetricReading, after: &MetricReading) -> Finding {
         }
     }
     if has_grown { Finding::Taken } else { Finding::NotYet(format!("metric {metric} is as before the notification")) }
-}
-
-/// A new child counts if two readings on end have it: one that comes and goes is no worker.
-fn compare_workers(before: &[Process], last: &[Process], after: &[Process]) -> Finding {
-    let mut new = after.iter().filter(|worker| !before.contains(worker)).peekable();
-    if new.peek().is_none() {
-        return Finding::NotYet("its main process has no new child".to_owned());
-    }
-    if !new.any(|worker| last.contains(worker)) {
-        return Finding::NotYet("its main process has no new child that stays".to_owned());
-    }
-    match before.iter().filter(|worker| after.contains(worker)).count() {
-        0 => Finding::Taken,
-        1 => Finding::NotYet("a child of its main process from before still runs".to_owned()),
-        count => Finding::NotYet(format!("{count} children of its main process from before still run")),
-    }
 }
 
 /// Returns whether an answer is a key's value: the whole answer, or a text, number or truth value in its JSON. White

@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep_until};
 use super::IntakeParts;
 use super::intake::Intake;
 use super::report::{Contact, Reporter};
-use crate::map::map;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::source::FaultReminder;
 use crate::source::hub::{
     FailureKind, HubClient, HubFailure, NextPoll, PollAnswer, PollEnd, PollReply, PollRetry, read_mounted,
 };
+use crate::unsorted_map::map;
 
 /// The pipeline that follows the hub and keeps the outlets up to date.
 pub struct HubPipeline {

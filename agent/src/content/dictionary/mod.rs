@@ -3,8 +3,8 @@
 //! All readers share the JSON text and the values, so neither requests nor waiting clients cost a copy.
 
 mod env_format;
+mod merge;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -112,51 +112,6 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Merges `contents` and renders the result. If two contents have the same key, the later one wins.
-    pub fn merge(contents: &[Arc<VersionContent>], etags: &EtagKey) -> Result<Self, TooLarge> {
-        if contents.len() > MAX_CONFIGS {
-            return Err(TooLarge::Configs(contents.len()));
-        }
-        let mut owners: BTreeMap<&str, (&Value, Vec<&ConfigName>)> = BTreeMap::new();
-        for content in contents {
-            for (key, value) in content.values() {
-                let owner = owners.entry(key.as_str()).or_insert((value, Vec::new()));
-                owner.0 = value;
-                owner.1.push(content.config());
-            }
-        }
-        if owners.len() > MAX_KEYS {
-            return Err(TooLarge::Keys(owners.len()));
-        }
-        let overlaps = owners
-            .iter()
-            .filter_map(|(key, (_, configs))| {
-                let (winner, hidden) = configs.split_last()?;
-                (!hidden.is_empty()).then(|| Overlap {
-                    key: (*key).to_owned(),
-                    winner: (*winner).clone(),
-                    hidden: hidden.iter().map(|&name| name.clone()).collect(),
-                })
-            })
-            .collect();
-
-        let reserved = reserved_values(contents, &owners);
-        let mut entries: Vec<(&str, &Value)> = owners.iter().map(|(key, (value, _))| (*key, *value)).collect();
-        entries.extend(reserved.iter().map(|(key, value)| (key.as_str(), value)));
-        entries.sort_unstable_by_key(|(key, _)| *key);
-
-        let (json, entries) = render_json(&entries)?;
-        Ok(Self {
-            etag: etags.etag(&json),
-            json: Bytes::from_owner(json),
-            entries,
-            contents: contents.to_vec(),
-            configs: contents.iter().map(|content| view(content)).collect(),
-            overlaps,
-            env: OnceLock::new(),
-        })
-    }
-
     /// Returns the whole dictionary as one JSON object, keys sorted.
     pub fn json(&self) -> Bytes {
         self.json.clone()
@@ -217,37 +172,6 @@ impl fmt::Debug for Dictionary {
             .field("configs", &self.configs)
             .finish_non_exhaustive()
     }
-}
-
-fn view(content: &VersionContent) -> ConfigView {
-    ConfigView {
-        name: content.config().clone(),
-        version: content.version().clone(),
-        digest: content.digest().to_owned(),
-        keys: content.values().len(),
-        bytes: content.bytes(),
-    }
-}
-
-/// Returns the keys that Nudge adds, see [`reserved`].
-fn reserved_values(
-    contents: &[Arc<VersionContent>],
-    owners: &BTreeMap<&str, (&Value, Vec<&ConfigName>)>,
-) -> Vec<(String, Value)> {
-    let text = |text: &str| Value::from(text.as_bytes());
-    let mut values = Vec::with_capacity(contents.len() + 2);
-    let versions: Vec<String> =
-        contents.iter().map(|content| format!("{}={}", content.config(), content.version())).collect();
-    values.push((reserved::CONFIGS.to_owned(), text(&versions.join(","))));
-    for content in contents {
-        values.push((reserved::version_key(content.config().as_str()), text(content.version().as_str())));
-    }
-    let binary: Vec<&str> =
-        owners.iter().filter(|(_, (value, _))| is_binary(value.as_bytes())).map(|(key, _)| *key).collect();
-    if !binary.is_empty() {
-        values.push((reserved::BINARY.to_owned(), text(&binary.join(","))));
-    }
-    values
 }
 
 fn is_binary(value: &[u8]) -> bool {
@@ -320,6 +244,8 @@ fn write_entries<W: Write>(entries: &[(&str, &Value)], sink: &mut CountingWriter
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use nudge_protocol::Key;
     use proptest::collection::{btree_map, vec};
     use proptest::prelude::*;

@@ -16,8 +16,8 @@ use ring::digest;
 use super::ran_contents::RanContents;
 use super::reply::{PollReply, ReceivedBlock};
 use crate::content::{Value, VersionContent};
-use crate::map::map;
 use crate::source::{Reading, SourceFault, Store};
+use crate::unsorted_map::map;
 
 /// A version's content and the block that it came in, which share their memory.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 mod evidence;
 mod harm;
+mod newborn_verdict;
 pub(super) mod probability;
 mod rollout_analysis;
 mod tally;

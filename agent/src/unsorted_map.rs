@@ -1,4 +1,4 @@
-//! Small maps.
+//! Maps of few entries.
 
 use std::collections::BTreeMap;
 
