@@ -63,7 +63,7 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
         if status.is_unchanged(&container, dictionary.etag()) {
             tracing::info!(%container, "container not notified: it reads no key that has changed");
             if let Some(verifier) = &mut verifier {
-                verifier.note_taken(&dictionary);
+                verifier.note_unchanged(&dictionary);
             }
             is_newer = ready.changed().await.is_ok();
             continue;

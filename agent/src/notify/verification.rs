@@ -146,14 +146,19 @@ impl Verifier {
         }
     }
 
-    /// Notes that the container has taken the dictionary, or reads nothing that changed with it.
+    /// Notes that the container has taken the dictionary.
     pub(super) fn note_taken(&mut self, dictionary: &Dictionary) {
+        self.note_unchanged(dictionary);
+        self.taken_mark = Some(self.mark(dictionary));
+    }
+
+    /// Notes that the container reads nothing that changed with the dictionary. It shows what it showed before.
+    pub(super) fn note_unchanged(&mut self, dictionary: &Dictionary) {
         let etag = dictionary.etag();
         self.taken.retain(|taken| taken != etag);
         self.taken.push(etag.to_owned());
         let excess = self.taken.len().saturating_sub(MAX_TAKEN);
         self.taken.drain(..excess);
-        self.taken_mark = Some(self.mark(dictionary));
     }
 
     /// Returns what of the dictionary the sign can show.
@@ -227,6 +232,10 @@ impl Verification<'_> {
         while self.before.is_none() {
             attempt += 1;
             let reading = self.read().await;
+            if reading.is_err() && self.early_answer == EarlyAnswer::Fault {
+                // It may start meanwhile, with the version.
+                self.early_answer = EarlyAnswer::MayHaveVersion;
+            }
             let wait = EAGER_BACKOFF.wait(attempt);
             if reading.is_ok() || Instant::now() + wait >= deadline {
                 self.before = Some(reading);

@@ -188,7 +188,7 @@ impl Webhooks {
             if self.is_unchanged(&id, published.dictionary.etag()) {
                 tracing::info!(webhook = id, "subscriber not notified: it reads no key that has changed");
                 if let Some(verifier) = &mut verifier {
-                    verifier.note_taken(&published.dictionary);
+                    verifier.note_unchanged(&published.dictionary);
                 }
                 is_newer = ready.changed().await.is_ok();
                 continue;

@@ -23,10 +23,10 @@ use crate::tenants::TenantShares;
 
 /// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// The cache of what pods and templates of a namespace name, so that users who delete many versions cause few lists. It
-/// is as old as lists that take as long may be.
+/// The cache of what pods and templates of a namespace name. Deletions at the same time share lists that began after
+/// them: an older list may lack a template that was changed since.
 const HOLDERS_CACHE: CacheSettings =
-    CacheSettings { renewal_age: Duration::from_secs(1), max_age: Duration::from_secs(1), max_entries: 8 };
+    CacheSettings { renewal_age: Duration::ZERO, max_age: Duration::ZERO, max_entries: 8 };
 /// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and makes
 /// two other look-ups.
 const HOLDERS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -349,11 +349,14 @@ mod tests {
         let began = tokio::time::Instant::now();
         let holder = async |name| lookups.holder(&request, "team", (PartKind::ConfigMap, name)).await.unwrap();
         assert_eq!(holder("shop-1").await.as_deref(), Some("Deployment web"));
-        assert_eq!((began.elapsed(), holder("shop-2").await), (Duration::from_millis(100), None));
-        assert_eq!(lists.load(Ordering::Relaxed), 8);
-        tokio::time::advance(HOLDERS_CACHE.max_age).await;
-        holder("shop-1").await;
-        assert_eq!(lists.load(Ordering::Relaxed), 16, "a template of a second before is known");
+        assert_eq!((began.elapsed(), lists.load(Ordering::Relaxed)), (Duration::from_millis(100), 8));
+        let names = ["shop-1", "shop-2", "shop-3", "shop-4"];
+        let holders = futures::future::join_all(names.map(holder)).await;
+        assert_eq!(
+            (holders, lists.load(Ordering::Relaxed)),
+            (vec![None; 4], 24),
+            "three wait for the lists after the first"
+        );
     }
 
     #[test]

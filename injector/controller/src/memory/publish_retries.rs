@@ -64,6 +64,8 @@ struct ObjectAttempt {
     subject: PublishSubject,
     /// Whether the object holds the version.
     holds_version: bool,
+    /// Whether Nudge may not write the object.
+    is_refused: bool,
     left_text: LeftText,
     /// The number of attempts in a row that failed or were refused.
     failures: u32,
@@ -102,15 +104,15 @@ impl PublishAttempts {
         }
     }
 
-    /// Returns the objects whose text gave way, once all that workloads read hold the version.
+    /// Returns the objects whose text gave way, once all that Nudge may write hold the version.
     pub(crate) fn objects_given_way(&self, write_back: &WriteBack) -> Vec<PartKind> {
         let mut objects = Vec::new();
         for &kind in &write_back.objects {
             let attempt = if kind == PartKind::ConfigMap { &self.config_map } else { &self.secret };
             let attempt = attempt.as_ref().filter(|attempt| attempt.subject.write_back.as_ref() == Some(write_back));
-            match attempt.map(|attempt| (attempt.left_text, attempt.holds_version)) {
-                Some((LeftText::Same, _)) => {}
-                Some((LeftText::Other, true)) => objects.push(kind),
+            match attempt.map(|attempt| (attempt.left_text, attempt.holds_version, attempt.is_refused)) {
+                Some((LeftText::Same, ..) | (_, _, true)) => {}
+                Some((LeftText::Other, true, _)) => objects.push(kind),
                 _ => return Vec::new(),
             }
         }
@@ -135,8 +137,15 @@ impl PublishAttempts {
     /// Notes that the version needs no object of this kind.
     pub(crate) fn leave(&mut self, kind: PartKind, subject: PublishSubject) {
         let left_text = LeftText::Unknown;
-        *self.slot(kind) =
-            Some(ObjectAttempt { subject, holds_version: false, left_text, failures: 0, failure: None, next: None });
+        *self.slot(kind) = Some(ObjectAttempt {
+            subject,
+            holds_version: false,
+            is_refused: false,
+            left_text,
+            failures: 0,
+            failure: None,
+            next: None,
+        });
     }
 
     /// Keeps an attempt. After failures and refusals, the waits until the next one grow. `random` is between 0 and 1.
@@ -165,7 +174,16 @@ impl PublishAttempts {
         let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
         let holds_version = *publication == Publication::Published;
-        *slot = Some(ObjectAttempt { subject, holds_version, left_text, failures, failure, next: Some(now + wait) });
+        let is_refused = matches!(publication, Publication::Refused(_));
+        *slot = Some(ObjectAttempt {
+            subject,
+            holds_version,
+            is_refused,
+            left_text,
+            failures,
+            failure,
+            next: Some(now + wait),
+        });
     }
 
     /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
@@ -263,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_given_way_once_all_objects_that_are_read_are_done() {
+    fn a_text_has_given_way_once_all_objects_that_nudge_may_write_are_done() {
         use PartKind::{ConfigMap, Secret};
         let (now, mut attempts) = (Instant::now(), PublishAttempts::default());
         let cause = nudge_core::followed_objects::WriteBackCause::Failed;
@@ -285,6 +303,8 @@ mod tests {
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         assert!(done(&Publication::Published, LeftText::Other, None).is_empty(), "that was before");
         assert!(done(&failed, LeftText::Other, Some(&back)).is_empty());
+        let refused = Publication::Refused(Reason::NotOurs.explained("m"));
+        assert_eq!(done(&refused, LeftText::Other, Some(&back)), [Secret], "the ConfigMap may not be written");
         let other = Publication::OtherText(Reason::OtherText.explained("m"));
         assert!(done(&other, LeftText::Other, Some(&back)).is_empty(), "somebody has corrected it");
         assert_eq!(done(&Publication::Published, LeftText::Other, Some(&back)), both);

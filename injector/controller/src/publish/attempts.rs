@@ -54,7 +54,7 @@ impl Controller {
         }
     }
 
-    /// Writes into the status that a text gave way. A text that failed is noted once all objects that workloads read
+    /// Writes into the status that a text gave way. A text that failed is noted once all objects that Nudge may write
     /// hold the current version, also by a write that an earlier attempt did not record.
     async fn note_write_back(
         &self,
@@ -77,7 +77,7 @@ impl Controller {
         if objects.is_empty() {
             return Ok(config);
         }
-        let (status, event) = write_back.note(&config, &objects);
+        let (status, event) = write_back.note(&config);
         if config.status.as_ref() == Some(&status) {
             self.events.record(&config, &[event]);
             return Ok(config);

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(reasons(&text, &status, "1"), [Reason::OnHold, Reason::OutsideWindow], "a text waits for gates");
         assert_eq!(reasons(&spec, &json!({}), "1"), [Reason::AwaitingApproval], "the first version breaks nothing");
         let approval = &holds(&text, &status, "3")[0].1;
-        let expected = "spec.rollout requires approvals of 2 users, who must not have made or requested it (kubectl nudge approve)";
+        let expected = "spec.rollout requires approvals of 3 users, who must not have made or requested it (kubectl nudge approve)";
         assert_eq!(approval, expected);
     }
 

@@ -58,7 +58,7 @@ pub(super) fn gated_version<'a>(
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
     let authors = match authors {
-        // The creators of its objects did not write it, so they do not matter, and two approvals are required instead.
+        // The creators of its objects did not write it, so they do not matter, and one approval more is required instead.
         Authors::Unknown if is_text(config, aim) => Authors::Known(BTreeSet::new()),
         authors => authors,
     };
@@ -93,9 +93,9 @@ pub(super) fn needed_approval(
         [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
     let EffectiveRules { approval, approval_owner, .. } = EffectiveRules::of(&config.spec.rollout, policies);
     let needed = approval.filter(|_| !is_known && override_reason(config, aim, now).is_none())?;
-    // Nobody knows who wrote a text, so of two approvers one at least is not its author.
-    let least = if needed.not_author && is_text(config, aim) { 2 } else { 1 };
-    Some((Approval { required: needed.required.max(least), ..needed }, approval_owner))
+    // Nobody knows who wrote a text: one of the approvers may be its author.
+    let possible_author = u32::from(needed.not_author && is_text(config, aim));
+    Some((Approval { required: needed.required.saturating_add(possible_author), ..needed }, approval_owner))
 }
 
 /// Returns whether the version is the text of the config's objects, or was made of one.

@@ -26,7 +26,7 @@ pub struct WriteBack {
     pub version: String,
     /// The reason why it gives way.
     pub cause: WriteBackCause,
-    /// The objects that workloads read themselves. The text of the others stays.
+    /// The objects of the config if workloads read one of them. One alone would make a text that nobody wrote.
     pub objects: Vec<PartKind>,
     /// Whether only an object with the label `nudge.dev/baseline` is written: only its namespace wants the config.
     pub needs_label: bool,
@@ -46,17 +46,17 @@ impl WriteBack {
         let version = status.internal.text.as_ref().map(|text| &text.version)?;
         let is_current = status.current_version.as_ref().is_none_or(|current| current == version);
         let cause = cause(status, version).filter(|_| !is_current)?;
-        let objects = status.internal.readers.iter().map(|readers| readers.kind).collect();
+        let is_read = !status.internal.readers.is_empty();
+        let objects = if is_read { config.spec.objects.clone() } else { Vec::new() };
         Some(Self { version: version.clone(), cause, objects, needs_label: is_of_namespace(config) })
     }
 
-    /// Notes in the status that the text of these objects gave way, and returns the Event about it.
-    pub fn note(&self, config: &VersionedConfig, objects: &[PartKind]) -> (VersionedConfigStatus, EventRecord) {
+    /// Notes in the status that the text gave way, and returns the Event about it.
+    pub fn note(&self, config: &VersionedConfig) -> (VersionedConfigStatus, EventRecord) {
         let mut status = config.status.clone().unwrap_or_default();
         let version = &self.version;
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        let of_objects = status.internal.readers.iter().filter(|readers| objects.contains(&readers.kind));
-        let readings = readings(config, of_objects);
+        let readings = readings(config, &status.internal.readers);
         let current = status.current_version.clone().unwrap_or_default();
         let event = match self.cause {
             WriteBackCause::Failed => {
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(cause(&config(&failed(&Value::Null), |_| ())), Some(WriteBackCause::Failed), "it has gone back");
         assert_eq!(cause(&config(&failed(&json!("Restarting")), |_| ())), None, "the rollout is stopped");
         let back = WriteBack::of(&once).unwrap();
-        let (status, event) = back.note(&once, &back.objects);
+        let (status, event) = back.note(&once);
         assert_eq!((event.explanation.reason, event.warning), (Reason::WrittenBack, true));
         assert!(event.explanation.message.starts_with("version 2 failed, and ConfigMap web is read directly by"));
         once.status = Some(status);
@@ -160,7 +160,7 @@ mod tests {
         let mut once = config(&json!({}), invalid("2"));
         let back = WriteBack::of(&once).unwrap();
         assert_eq!((back.cause, &*back.objects), (WriteBackCause::Failed, &[PartKind::ConfigMap][..]));
-        once.status = Some(back.note(&once, &back.objects).0);
+        once.status = Some(back.note(&once).0);
         assert_eq!(cause(&once), None, "who writes it again has the last word");
         assert_eq!(cause(&config(&json!({}), invalid("3"))), None);
         assert_eq!(cause(&config(&json!({"stage": "Moving"}), invalid("2"))), None, "another version goes out");
@@ -180,11 +180,17 @@ mod tests {
             let config = config(&withheld, |_| ());
             assert_eq!(cause(&config), expected.then_some(WriteBackCause::Withheld(reason)), "{reason} {stage}");
             let Some(back) = WriteBack::of(&config) else { continue };
-            let (status, event) = back.note(&config, &back.objects);
+            let (status, event) = back.note(&config);
             assert_eq!(event.explanation.reason, Reason::TextContested);
             assert!(event.explanation.message.ends_with("kubectl nudge use web 2"), "{}", event.explanation.message);
             assert!(status.internal.written_back.is_empty(), "it is put back as often as it passes");
         }
+    }
+
+    #[test]
+    fn the_text_of_all_objects_gives_way_if_one_is_read() {
+        let both = config(&failed(&Value::Null), |config| config["spec"]["objects"] = json!(["ConfigMap", "Secret"]));
+        assert_eq!(WriteBack::of(&both).unwrap().objects, [PartKind::ConfigMap, PartKind::Secret]);
     }
 
     #[test]
@@ -193,7 +199,7 @@ mod tests {
         for number in 0..20 {
             let (version, cause) = (format!("{number}"), WriteBackCause::Failed);
             let back = WriteBack { version, cause, objects: Vec::new(), needs_label: false };
-            config.status = Some(back.note(&config, &[]).0);
+            config.status = Some(back.note(&config).0);
         }
         let written_back = config.status.unwrap().internal.written_back;
         assert_eq!((written_back.len(), written_back[7].as_str()), (MAX_WRITTEN_BACK, "19"));

@@ -109,7 +109,8 @@ fn volume_keys(items: Option<&[KeyToPath]>) -> ReadKeys {
 fn mounted_keys(mount: &VolumeMount, items: Option<&[KeyToPath]>) -> ReadKeys {
     let path = mount.sub_path.as_deref().filter(|_| is_part(mount) && mount.sub_path_expr.is_none());
     match (path, volume_keys(items)) {
-        (Some(path), ReadKeys::All) if !path.contains('/') => ReadKeys::named([path]),
+        // The kubelet's own names begin with two dots: `..data` shows all keys.
+        (Some(path), ReadKeys::All) if !path.contains('/') && !path.starts_with("..") => ReadKeys::named([path]),
         (Some(path), volume_keys) => {
             let item = items.into_iter().flatten().find(|item| item.path == path);
             item.map_or(volume_keys, |item| ReadKeys::named([item.key.as_str()]))

@@ -216,16 +216,17 @@ fn restart_explanation(view: &ConfigView) -> Option<Explanation> {
 /// Explains that a container has read something at its start that is older than the version of the pod.
 fn start_explanation(view: &ConfigView) -> Option<Explanation> {
     let (name, version) = (&view.name, view.version.as_ref()?);
-    let (container, cause) = match &view.start {
+    let message = match &view.start {
         StartState::Present => return None,
-        StartState::Older { container, path } => {
-            (container, format!("reads {path} and did not start with version {version}"))
-        }
-        StartState::ObjectLacksVersion { container, kind } => {
-            (container, format!("reads the {kind} at its start, which does not hold version {version}"))
-        }
+        StartState::Older { container, path } => format!(
+            "container {container} reads {path} at its start, perhaps from before version {version} of config {name}; \
+             Nudge restarts its workload after the bake if that changed"
+        ),
+        StartState::ObjectLacksVersion { container, kind } => format!(
+            "container {container} reads the {kind} at its start, which gets version {version} of config {name} after \
+             the bake; Nudge restarts its workload then"
+        ),
     };
-    let message = format!("container {container} {cause} of config {name}; only a restart of the pod brings it");
     Some(Reason::NotRestarted.explained(message))
 }
 
@@ -289,11 +290,19 @@ mod tests {
         let older = StartState::Older { container: container(), path: ReadPath::Variables(ConfigMap) };
         let lacks = StartState::ObjectLacksVersion { container: container(), kind: ConfigMap };
         for (start, cause) in [
-            (older.clone(), "reads the ConfigMap by variables and did not start with version 2 of config shop"),
-            (lacks, "reads the ConfigMap at its start, which does not hold version 2 of config shop"),
+            (
+                older.clone(),
+                "reads the ConfigMap by variables at its start, perhaps from before version 2 of config shop; Nudge \
+                 restarts its workload after the bake if that changed",
+            ),
+            (
+                lacks,
+                "reads the ConfigMap at its start, which gets version 2 of config shop after the bake; Nudge restarts \
+                 its workload then",
+            ),
         ] {
             let views = [ConfigView { start, ..view("shop", 3, "2") }];
-            let message = format!("shop=2; container app {cause}; only a restart of the pod brings it");
+            let message = format!("shop=2; container app {cause}");
             assert_eq!(judged(&views, &report(vec![config("shop", 3, "2")])), expect(false, "NotRestarted", &message));
         }
         let views = [ConfigView { start: older, ..view("shop", 3, "2") }];

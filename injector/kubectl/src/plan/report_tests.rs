@@ -236,7 +236,10 @@ fn who_reads_no_key_that_changes_is_left_alone() {
     assert_eq!(workload(&json!([from("configMapKeyRef", "other")]), &map), "untouched");
     let both = json!([from("configMapKeyRef", "other"), from("secretKeyRef", "other")]);
     assert_eq!(workload(&both, &map), "untouched");
-    assert_eq!(workload(&both, &json!(["ConfigMap", "Secret"])), "restarted", "Secrets are not compared");
+    let objects = json!(["ConfigMap", "Secret"]);
+    assert_eq!(workload(&both, &objects), "untouched");
+    let changed = json!([from("configMapKeyRef", "other"), from("secretKeyRef", "lives")]);
+    assert_eq!(workload(&changed, &objects), "restarted");
 }
 
 #[test]
