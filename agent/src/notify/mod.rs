@@ -10,6 +10,7 @@
 //! version, and `metric_scan` reads pages of metrics. `http_exchange` is the client of all requests.
 //! `notification_record` remembers the notifications of an agent that is restarted.
 
+mod finding;
 mod http_exchange;
 mod metric_scan;
 mod new_workers;

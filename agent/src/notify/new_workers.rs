@@ -1,6 +1,6 @@
 //! Whether a server has replaced its workers since a notification.
 
-use super::sign_reading::Finding;
+use super::finding::Finding;
 use crate::proc::Process;
 
 /// Compares the children of a container's main process before the notification with those at the last two readings.

@@ -4,6 +4,7 @@ use nudge_protocol::Key;
 use nudge_protocol::expectation::JsonPointer;
 use nudge_protocol::status::Outcome;
 
+use super::finding::Finding;
 use super::metric_scan::MetricReading;
 use super::new_workers::compare_workers;
 use crate::proc::Process;
@@ -40,19 +41,6 @@ pub(super) struct Baseline {
     pub(super) reading: SignReading,
     /// What it means if that is the new value of a key.
     pub(super) early_answer: EarlyAnswer,
-}
-
-/// What two readings say about a version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
-    /// The container has taken the version.
-    Taken,
-    /// The container can show nothing about the version, so its notification alone counts: the cause.
-    NothingToShow(String),
-    /// The container says that it could not take the version: the message.
-    Refused(String),
-    /// The container has not shown that it took the version: the cause.
-    NotYet(String),
 }
 
 /// Compares what a container showed before its notification with what it shows after it. `last` is the reading before

@@ -13,10 +13,11 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 use zeroize::Zeroizing;
 
+use super::finding::Finding;
 use super::http_exchange::get;
 use super::metric_scan::MetricScan;
 use super::scope::{NotifyScope, Roots};
-use super::sign_reading::{Baseline, EarlyAnswer, Finding, Findings, Reading, SignReading, compare, is_value};
+use super::sign_reading::{Baseline, EarlyAnswer, Findings, Reading, SignReading, compare, is_value};
 use super::targets::select;
 use super::{TargetPolicy, WebhookTarget, WebhookUrlError};
 use crate::content::Dictionary;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use nudge_api::Reason;
 
+use super::Verdict;
 use super::evidence::Evidence;
-use super::verdict::Verdict;
 use crate::analysis::VersionNames;
 use crate::owners::WorkloadId;
 use crate::rollout::Observation;

@@ -7,8 +7,9 @@
 //! have the target by chance is below 0.001. Each harm counts with the share of pods that had the target at that time
 //! (the log-rank test; Mantel 1966). The number of harmed pods with the target has a Poisson binomial distribution.
 
-use nudge_api::{BackgroundStatus, EvidenceStatus, Explanation, Reason};
+use nudge_api::{BackgroundStatus, EvidenceStatus, Reason};
 
+use super::Verdict;
 use super::evidence::{AtRisk, Evidence};
 use super::harm::{Harm, HarmKind};
 use super::newborn_verdict::judge_newborns;
@@ -24,23 +25,6 @@ const WEEK_SECONDS: u64 = 604_800;
 const MIN_HARM_RATE: f64 = 1.0 / 604_800.0;
 /// The minimum probability of harm by chance that does not hold the rollout.
 const MIN_EXPECTED_PROBABILITY: f64 = 0.05;
-
-/// The verdict of the numbers.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::rollout) enum Verdict {
-    /// The numbers are no evidence against the target.
-    Clear,
-    /// The numbers are too weak for a rollback, and too strong to continue.
-    Inconclusive {
-        message: String,
-        /// The time when the numbers may be conclusive even if nothing changes.
-        reconcile_at: Option<SteadyTime>,
-        /// Whether this much harm is expected by chance: the healthy pods are watched meanwhile.
-        expected: bool,
-    },
-    /// The target is bad.
-    Bad(Explanation),
-}
 
 /// Returns the rate of harm by chance, per pod and second.
 fn harm_rate(observation: &Observation<'_>) -> f64 {
