@@ -4,6 +4,7 @@
 //! content. Names that a deleted version may have had therefore count as taken.
 
 use nudge_api::VersionedConfig;
+use nudge_core::versions::PartNumber;
 use nudge_protocol::hex::hex;
 use nudge_protocol::{ConfigName, VersionName};
 use ring::digest::{SHA256, digest};
@@ -13,17 +14,12 @@ const MAX_NAME_BYTES: usize = 253;
 /// The maximum length of the text between two dots.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Returns two names of the part `number` (from 1) of `count`: the name without a hash, if it is a DNS name, and the
+/// Returns two names of the part that has this number: the name without a hash, if it is a DNS name, and the
 /// name with a hash.
-pub fn object_names(
-    config: &ConfigName,
-    version: &VersionName,
-    number: usize,
-    count: usize,
-) -> (Option<String>, String) {
-    let readable = readable_name(config.as_str(), version.as_str(), number, count);
+pub fn object_names(config: &ConfigName, version: &VersionName, number: PartNumber) -> (Option<String>, String) {
+    let readable = readable_name(config.as_str(), version.as_str(), number);
     // Neither name can contain the separator, so no two versions have the same hash.
-    let hash = digest(&SHA256, format!("{config}/{version}/{number}/{count}").as_bytes());
+    let hash = digest(&SHA256, format!("{config}/{version}/{}/{}", number.number(), number.count()).as_bytes());
     let suffix = format!("-{}", &hex(hash.as_ref())[..8]);
     let mut stem: String =
         readable.to_ascii_lowercase().chars().map(|letter| if letter == '_' { '-' } else { letter }).collect();
@@ -42,8 +38,8 @@ fn dns_label(text: &str, max_bytes: usize) -> String {
     text.get(..max_bytes).unwrap_or(text).trim_end_matches('-').to_owned()
 }
 
-fn readable_name(config: &str, version: &str, number: usize, count: usize) -> String {
-    if count > 1 { format!("{config}-{version}-{number}") } else { format!("{config}-{version}") }
+fn readable_name(config: &str, version: &str, number: PartNumber) -> String {
+    if number.count() > 1 { format!("{config}-{version}-{}", number.number()) } else { format!("{config}-{version}") }
 }
 
 /// Returns whether an object of this name may have belonged to a deleted version other than `version`.
@@ -52,8 +48,8 @@ pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs:
         let other_name = other.metadata.name.as_deref().unwrap_or_default();
         let retired = other.status.iter().flat_map(|status| &status.internal.retired);
         retired.filter(|retired| other_name != config.as_str() || retired.version != version.as_str()).any(|retired| {
-            let count = retired.digests.len().max(1);
-            (1..=count).any(|number| readable_name(other_name, &retired.version, number, count) == name)
+            PartNumber::sequence(retired.digests.len().max(1))
+                .any(|number| readable_name(other_name, &retired.version, number) == name)
         })
     })
 }
@@ -66,7 +62,8 @@ mod tests {
     use super::*;
 
     fn names_of(config: &str, version: &str, number: usize, count: usize) -> (Option<String>, String) {
-        object_names(&ConfigName::new(config).unwrap(), &VersionName::new(version).unwrap(), number, count)
+        let number = PartNumber::sequence(count).nth(number - 1).unwrap();
+        object_names(&ConfigName::new(config).unwrap(), &VersionName::new(version).unwrap(), number)
     }
 
     #[test]

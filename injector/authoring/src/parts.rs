@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
+use nudge_core::versions::PartNumber;
 use nudge_core::versions::{Contents, MAX_PARTS};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use zeroize::Zeroizing;
@@ -105,7 +106,7 @@ pub struct Common<'a> {
     pub set_by: Option<&'a str>,
 }
 
-fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> ObjectMeta {
+fn metadata(common: &Common<'_>, number: PartNumber, name: &str) -> ObjectMeta {
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     let keep = match common.keep {
         Keep::Config => "true".to_owned(),
@@ -114,10 +115,10 @@ fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> Obj
     let pairs =
         [(labels::CONFIG, common.config.as_str()), (labels::VERSION, common.version.as_str()), (labels::PRUNE, &keep)];
     let mut part_labels: BTreeMap<String, String> = pairs.map(owned).into();
-    if count > 1 {
-        part_labels.insert(labels::PART.to_owned(), number.to_string());
+    if number.count() > 1 {
+        part_labels.insert(labels::PART.to_owned(), number.number().to_string());
     }
-    let count = (count > 1).then(|| count.to_string());
+    let count = (number.count() > 1).then(|| number.count().to_string());
     let annotations =
         [(labels::PARTS, count.as_deref()), (labels::ORIGIN, common.origin), (labels::SET_BY, common.set_by)];
     let annotations: BTreeMap<_, _> =
@@ -130,9 +131,9 @@ fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> Obj
     }
 }
 
-/// Returns the object of the part `number` (from 1) of `count`.
-pub fn object(part: &Part, common: &Common<'_>, (number, count): (usize, usize), name: &str) -> Object {
-    let metadata = metadata(common, number, count, name);
+/// Returns the object of the part that has this number.
+pub fn object(part: &Part, common: &Common<'_>, number: PartNumber, name: &str) -> Object {
+    let metadata = metadata(common, number, name);
     let bytes = |value: &Zeroizing<Vec<u8>>| ByteString(value.to_vec());
     if part.kind == PartKind::Secret {
         let data = part.content.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
@@ -176,12 +177,16 @@ mod tests {
         content
     }
 
-    fn made(part: &Part, number_of: (usize, usize), keep: Keep) -> Object {
+    fn number_of(number: usize, count: usize) -> PartNumber {
+        PartNumber::sequence(count).nth(number - 1).unwrap()
+    }
+
+    fn made(part: &Part, number: PartNumber, keep: Keep) -> Object {
         let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
         object(
             part,
             &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None, set_by: None },
-            number_of,
+            number,
             "shop-1.0.1",
         )
     }
@@ -190,7 +195,7 @@ mod tests {
     fn a_small_version_is_one_object_without_a_number() {
         let parts = divide(content(&[("a".into(), 1), ("b".into(), 2)], &[])).unwrap();
         assert_eq!(parts.len(), 1);
-        let Object::Map(map) = made(&parts[0], (1, 1), Keep::Config) else { panic!("a Secret") };
+        let Object::Map(map) = made(&parts[0], number_of(1, 1), Keep::Config) else { panic!("a Secret") };
         let json = serde_json::to_value(&*map).unwrap();
         assert_eq!(
             json["metadata"]["labels"],
@@ -204,7 +209,11 @@ mod tests {
         let mut both = content(&[], &[("pin".into(), 4)]);
         both.add(false, "raw".into(), vec![0xff]).unwrap();
         let parts = divide(both).unwrap();
-        let objects: Vec<Object> = parts.iter().zip(1..).map(|(part, n)| made(part, (n, 2), Keep::Newest(3))).collect();
+        let objects: Vec<Object> = parts
+            .iter()
+            .zip(PartNumber::sequence(2))
+            .map(|(part, number)| made(part, number, Keep::Newest(3)))
+            .collect();
         let [Object::Map(map), Object::Secret(secret)] = &objects[..] else { panic!("not one of each") };
         assert!(map.data.is_none() && map.binary_data.as_ref().unwrap().contains_key("raw"));
         assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PART], "2");

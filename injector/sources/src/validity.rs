@@ -29,7 +29,8 @@ impl Validity {
     pub(crate) async fn judge(
         &mut self,
         config: &VersionedConfig,
-        (version, draft): (&str, &Arc<VersionDraft>),
+        version: &str,
+        draft: &Arc<VersionDraft>,
         room: impl Future<Output = Turn>,
     ) {
         if config.spec.validation != self.compiled_from {
@@ -99,7 +100,7 @@ mod tests {
 
     async fn judge(validity: &mut Validity, config: &VersionedConfig, version: &str, draft: &Arc<VersionDraft>) {
         let budget = Budget::default();
-        validity.judge(config, (version, draft), budget.reserve_copies("ns", draft.bytes())).await;
+        validity.judge(config, version, draft, budget.reserve_copies("ns", draft.bytes())).await;
     }
 
     #[tokio::test]

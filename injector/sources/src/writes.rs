@@ -17,7 +17,7 @@ use nudge_authoring::{Common, Keep, OPAQUE, Object, object, object_names};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::requester::part_annotation;
 use nudge_core::sources::{FIELD_MANAGER, explain_held, explain_unpublishable, version_holder};
-use nudge_core::versions::object_name;
+use nudge_core::versions::{PartNumber, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde::Serialize;
 use serde_json::json;
@@ -106,14 +106,14 @@ impl Writes {
             origin: origin.as_deref(),
             set_by: set_by.as_deref(),
         };
-        let (count, mut existing) = (draft.parts.len(), None);
-        for (part, number) in draft.parts.iter().zip(1..) {
-            let (readable, hashed) = object_names(config, version, number, count);
+        let mut existing = None;
+        for (part, number) in draft.parts.iter().zip(PartNumber::sequence(draft.parts.len())) {
+            let (readable, hashed) = object_names(config, version, number);
             let name = readable.unwrap_or(hashed);
             let (kind, title) = (part.kind, object_name(part.kind, &name));
             let context = || format!("creating {title} in {}", self.namespace);
             let _room = self.sources.budget.reserve_copies(&self.namespace, part.bytes()).await;
-            let created = match object(part, &common, (number, count), &name) {
+            let created = match object(part, &common, number, &name) {
                 Object::Map(map) => self.write(context, self.create(&*map)).await,
                 Object::Secret(mut secret) => {
                     let result = self.write(context, self.create(&*secret)).await;

@@ -22,7 +22,7 @@ use kube::api::PostParams;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_core::derived_keys::{NOTES, NoteKey};
-use nudge_core::versions::mark;
+use nudge_core::versions::{PartPlace, mark};
 use nudge_protocol::labels;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
@@ -380,7 +380,8 @@ where
     let keys: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
     let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove(NOTES)).context("no key")?;
     let (key, part) = (NoteKey::new(&key.0), ObjectMeta::deserialize(&object["metadata"])?);
-    let mark = mark(&key, (kind, &space.name), &part, &content, Timestamp::now()).context("the part has no name")?;
+    let place = PartPlace { kind, namespace: &space.name };
+    let mark = mark(&key, place, &part, &content, Timestamp::now()).context("the part has no name")?;
     object["metadata"]["annotations"][labels::MAY_ACTIVATE] = mark.into();
     space.create_object(object).await
 }

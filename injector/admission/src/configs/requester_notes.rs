@@ -3,7 +3,6 @@
 //! something else or lacks the notes. Other people's text never stays there.
 
 use json_patch::PatchOperation;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::dynamic::DynamicObject;
 use nudge_core::derived_keys::NoteKey;
@@ -12,12 +11,14 @@ use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 
 use crate::patch::set_annotations;
 
-/// Returns the operations that note in the config who asked, if `user` does so now. Nothing is noted if `name` is
+/// Returns the operations that note in the config who asked, if this requester does so now. Nothing is noted if `name` is
 /// empty, because the API server has yet to generate it.
 pub(crate) fn note_requester(
-    (old, new): (Option<&DynamicObject>, &DynamicObject),
-    (namespace, name): (&str, &str),
-    (user, now): (&str, Timestamp),
+    old: Option<&DynamicObject>,
+    new: &DynamicObject,
+    namespace: &str,
+    name: &str,
+    requester: &Requester,
     key: &NoteKey,
 ) -> Vec<PatchOperation> {
     let fields = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field), (RETRY, retry as Field)];
@@ -26,7 +27,7 @@ pub(crate) fn note_requester(
             Some(request) if Some(request) == old.and_then(field) && !is_retried(label, old, new) => {
                 old.and_then(|old| old.annotations().get(label)).cloned()
             }
-            Some(request) if !name.is_empty() => Some(Requester::new(user, now).sign(key, namespace, name, request)),
+            Some(request) if !name.is_empty() => Some(requester.sign(key, namespace, name, request)),
             _ => None,
         };
         (label, note)
@@ -63,6 +64,7 @@ fn at_once(config: &DynamicObject) -> Option<UserRequest<'_>> {
 #[cfg(test)]
 mod tests {
     use json_patch::Patch;
+    use k8s_openapi::jiff::Timestamp;
     use nudge_api::VersionedConfig;
     use nudge_core::requester::Requesters;
     use serde_json::{Value, json};
@@ -88,7 +90,7 @@ mod tests {
     fn written(old: Option<&Value>, new: &Value, user: &str, second: i64) -> Value {
         let (old, parsed) = (old.map(object), object(new));
         let now = Timestamp::from_second(second).unwrap();
-        let patch = note_requester((old.as_ref(), &parsed), ("team", "shop"), (user, now), &key());
+        let patch = note_requester(old.as_ref(), &parsed, "team", "shop", &Requester::new(user, now), &key());
         let mut stored = new.clone();
         json_patch::patch(&mut stored, &Patch(patch)).unwrap();
         stored
@@ -193,6 +195,7 @@ mod tests {
             assert_eq!(written(None, &config(&spec), "alice", 1), config(&spec), "{spec}");
         }
         let new = object(&config(&json!({"version": "1"})));
-        assert!(note_requester((None, &new), ("team", ""), ("alice", Timestamp::UNIX_EPOCH), &key()).is_empty());
+        let alice = Requester::new("alice", Timestamp::UNIX_EPOCH);
+        assert!(note_requester(None, &new, "team", "", &alice, &key()).is_empty());
     }
 }

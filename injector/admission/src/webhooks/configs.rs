@@ -11,6 +11,7 @@ use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_core::config::config_faults;
 use nudge_core::derived_keys::NoteKey;
+use nudge_core::requester::Requester;
 use nudge_protocol::labels;
 
 use super::unattended;
@@ -44,8 +45,8 @@ impl Webhook for MutateConfigs {
         };
         request.check_kind::<VersionedConfig>()?;
         let new = request.required_object()?;
-        let config = (request.required_namespace()?, request.object_name());
-        let mut operations = configs::note_requester((old, new), config, (request.user(), Timestamp::now()), &self.key);
+        let (namespace, requester) = (request.required_namespace()?, Requester::new(request.user(), Timestamp::now()));
+        let mut operations = configs::note_requester(old, new, namespace, request.object_name(), &requester, &self.key);
         operations.extend(configs::mark_guarded(new));
         Ok(AdmissionVerdict::patch(operations))
     }

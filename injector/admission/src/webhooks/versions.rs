@@ -10,7 +10,7 @@ use kube::core::admission::Operation;
 use nudge_api::PartKind;
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::identity::Identity;
-use nudge_core::versions::{made_by, made_for, mark};
+use nudge_core::versions::{PartPlace, made_by, made_for, mark};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 
@@ -46,11 +46,11 @@ impl<L: Lookups> MutateVersions<L> {
                 PartKind::ConfigMap => None,
             }
         };
-        let (part, now) = ((object.kind, namespace), Timestamp::now());
+        let (place, now) = (PartPlace { kind: object.kind, namespace }, Timestamp::now());
         let ((lacking_right, identity), unattended) =
             join(self.find_lacking_right(request, namespace, config, object.kind), unattended).await;
         let (mark, because) = match lacking_right {
-            Ok(None) => match mark(&self.key, part, &object.metadata, &object.content.0, now) {
+            Ok(None) => match mark(&self.key, place, &object.metadata, &object.content.0, now) {
                 Some(mark) => (Some(mark), None),
                 None => {
                     (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
@@ -76,8 +76,8 @@ impl<L: Lookups> MutateVersions<L> {
         let warnings = because.map(|because| versions::unmarked_part(&object, &because)).into_iter().chain(unattended);
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        let author = made_by(&self.key, part, &object.metadata, &object.content.0, (user, now));
-        let made_for = identity.and_then(|identity| made_for(&self.key, part, &object.metadata, (identity, now)));
+        let author = made_by(&self.key, place, &object.metadata, &object.content.0, user, now);
+        let made_for = identity.and_then(|identity| made_for(&self.key, place, &object.metadata, identity, now));
         let notes = [(labels::MAY_ACTIVATE, mark), (labels::MADE_BY, author), (labels::MADE_FOR, made_for)];
         let notes = set_annotations(object.metadata.annotations.as_ref(), notes);
         Ok(AdmissionVerdict::patch(immutable.into_iter().chain(notes).collect()).with_warnings(warnings))

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{PartKind, VersionApproval, VersionedConfig, VersionedConfigSpec};
-use nudge_core::versions::made_by;
+use nudge_core::versions::{PartPlace, made_by};
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, TestNamespace};
 use nudge_tests::eventually;
@@ -208,7 +208,8 @@ async fn versions_made(space: &TestNamespace) -> Result<()> {
     }
     let mut own = immutable("own");
     let (meta, content) = (ObjectMeta::deserialize(&own["metadata"])?, BTreeMap::<String, String>::new());
-    let note = made_by(&key(), (PartKind::ConfigMap, &space.name), &meta, &content, ("admin", Timestamp::now()));
+    let place = PartPlace { kind: PartKind::ConfigMap, namespace: &space.name };
+    let note = made_by(&key(), place, &meta, &content, "admin", Timestamp::now());
     own["metadata"]["annotations"] = json!({"nudge.dev/made-by": note.context("it has a name")?});
     made(space, own).await.context("as the webhook leaves it")?;
     made(space, immutable("a")).await?;

@@ -11,7 +11,7 @@ use nudge_core::versions::{held_versions, is_beyond_limit, is_nearly_full, to_pr
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
-use crate::memory::SideCall;
+use crate::memory::{HeldHistory, SideCall};
 
 /// The time between two lists of the objects that pods and templates of a namespace name.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,10 +42,10 @@ impl Controller {
             self.memories.side_call_succeeded(key, SideCall::Versions);
         }
         let count = config.status.as_ref().map_or(0, |status| status.versions.len());
-        let held = self.memories.get(key, |memory| memory.held).flatten();
-        if held
-            .is_some_and(|(subject, time)| subject == (config.metadata.generation, count) && time.elapsed() < HELD_TIME)
-        {
+        let generation = config.metadata.generation;
+        if self.memories.get(key, |memory| memory.held_history).flatten().is_some_and(|held| {
+            held.generation == generation && held.count == count && held.listed_at.elapsed() < HELD_TIME
+        }) {
             return None;
         }
         let names_holders = is_full && self.memories.side_call_is_due(key, SideCall::History);
@@ -73,7 +73,8 @@ impl Controller {
         };
         let surplus = to_prune(config, &parts, last, &pods, &named);
         self.memories.change(key, |memory| {
-            memory.held = surplus.is_empty().then(|| ((config.metadata.generation, count), Instant::now()));
+            memory.held_history =
+                surplus.is_empty().then(|| HeldHistory { generation, count, listed_at: Instant::now() });
         });
         match held_versions(config, &parts, &pods, &named).filter(|_| surplus.is_empty()) {
             Some(held) => {

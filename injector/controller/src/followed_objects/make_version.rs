@@ -8,7 +8,7 @@ use nudge_core::baseline::FIRST_VERSION;
 use nudge_core::followed_objects::FirstVersion;
 use nudge_core::keys::ConfigKey;
 use nudge_core::publish::PublishedObject;
-use nudge_core::versions::mark;
+use nudge_core::versions::{PartNumber, PartPlace, mark};
 use nudge_protocol::{VersionName, labels};
 
 use super::read_text::Draft;
@@ -33,9 +33,8 @@ impl Controller {
             return false;
         }
         let Ok(label) = VersionName::new(version) else { return false };
-        let count = draft.parts.len();
-        for (part, number) in draft.parts.iter().zip(1..) {
-            if !self.create_part(key, &label, &draft, part, (number, count)).await {
+        for (part, number) in draft.parts.iter().zip(PartNumber::sequence(draft.parts.len())) {
+            if !self.create_part(key, &label, &draft, part, number).await {
                 return false;
             }
         }
@@ -54,7 +53,7 @@ impl Controller {
         version: &VersionName,
         draft: &Draft,
         part: &Part,
-        (number, count): (usize, usize),
+        number: PartNumber,
     ) -> bool {
         let common = Common {
             config: &key.name,
@@ -64,16 +63,16 @@ impl Controller {
             origin: None,
             set_by: None,
         };
-        let (readable, hashed) = object_names(&key.name, version, number, count);
+        let (readable, hashed) = object_names(&key.name, version, number);
         let name = readable.unwrap_or(hashed);
-        let mut created = match object(part, &common, (number, count), &name) {
+        let mut created = match object(part, &common, number, &name) {
             Object::Map(map) => PublishedObject::from(*map),
             Object::Secret(secret) => PublishedObject::from(*secret),
         };
         // This is not left to the webhook, which may be away. The content is that of the config's objects, so it may
         // become current.
-        let kind = (part.kind, &*key.namespace);
-        if let Some(mark) = mark(&self.keys.note, kind, &created.metadata, &part.content, Timestamp::now()) {
+        let place = PartPlace { kind: part.kind, namespace: &key.namespace };
+        if let Some(mark) = mark(&self.keys.note, place, &created.metadata, &part.content, Timestamp::now()) {
             created.metadata.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);
         }
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind: part.kind };

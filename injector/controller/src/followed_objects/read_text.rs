@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
-use crate::memory::SideCall;
+use crate::memory::{SideCall, TextSubject};
 use crate::publish::{Act, ObjectApi, publication_fault};
 
 /// The kinds of a config's objects, in the order of the parts of a version.
@@ -46,9 +46,9 @@ impl Controller {
             let version = digests.text_version(&seals);
             (digests, version)
         });
-        let subject = (meta, config.metadata.generation);
-        let now = (Instant::now(), Timestamp::now());
-        self.memories.change(key, |memory| memory.text.keep(read, subject, is_watched, now));
+        let subject = TextSubject { meta, generation: config.metadata.generation };
+        let (now, time) = (Instant::now(), Timestamp::now());
+        self.memories.change(key, |memory| memory.text.keep(read, subject, is_watched, now, time));
     }
 
     /// Reads the text of all objects, or returns why it can't become a version.

@@ -44,9 +44,8 @@ pub(crate) struct ConfigMemory {
     pub(crate) text: TextMemory,
     /// Since when nobody needs the config, if its namespace made it.
     pub(crate) unused: UnusedTime,
-    /// The generation of the config and its number of versions when something held all versions beyond the history
-    /// limit, and when that was.
-    pub(crate) held: Option<((Option<i64>, usize), Instant)>,
+    /// The last list after which no version beyond the history limit could be deleted.
+    pub(crate) held_history: Option<HeldHistory>,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
     /// The failing calls outside of the decision.
@@ -55,6 +54,17 @@ pub(crate) struct ConfigMemory {
     pub(crate) analysis: Option<AnalysisMemory>,
     /// The number of reconciles in a row that found objects of the index missing in the API server.
     pub(crate) outdated_reconciles: u32,
+}
+
+/// A history of which no version could be deleted.
+#[derive(Clone, Copy)]
+pub(crate) struct HeldHistory {
+    /// The generation of the config.
+    pub(crate) generation: Option<i64>,
+    /// The number of versions.
+    pub(crate) count: usize,
+    /// The time of the list.
+    pub(crate) listed_at: Instant,
 }
 
 /// The memories of all configs.

@@ -39,12 +39,20 @@ enum TextState {
     Read(TextContent),
 }
 
+/// What a text was read for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TextSubject {
+    /// The metadata of the ConfigMap that the watch showed before the read.
+    pub(crate) meta: Option<PublishedMeta>,
+    /// The generation of the spec.
+    pub(crate) generation: Option<i64>,
+}
+
 /// What was last read of the text of a config's objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextMemory {
     state: TextState,
-    /// The metadata of the ConfigMap that the watch showed before the read, and the generation of the spec.
-    subject: Option<(Option<PublishedMeta>, Option<i64>)>,
+    subject: Option<TextSubject>,
     /// The number of reads in a row that gave no text.
     missing: u32,
     next: Option<Instant>,
@@ -97,7 +105,8 @@ impl TextMemory {
 
     /// Returns whether the objects must be read, because they may have changed.
     pub(crate) fn is_due(&self, meta: Option<&PublishedMeta>, generation: Option<i64>, now: Instant) -> bool {
-        let is_same = self.subject.as_ref().is_some_and(|(known, at)| known.as_ref() == meta && *at == generation);
+        let is_same =
+            self.subject.as_ref().is_some_and(|known| known.meta.as_ref() == meta && known.generation == generation);
         !is_same || self.next.is_none_or(|next| next <= now)
     }
 
@@ -105,9 +114,10 @@ impl TextMemory {
     pub(crate) fn keep(
         &mut self,
         read: Result<(ContentDigests, String), Explanation>,
-        subject: (Option<PublishedMeta>, Option<i64>),
+        subject: TextSubject,
         is_watched: bool,
-        (now, time): (Instant, Timestamp),
+        now: Instant,
+        time: Timestamp,
     ) {
         self.missing = if read.is_ok() { 0 } else { self.missing.saturating_add(1) };
         let wait = match (self.missing, is_watched) {

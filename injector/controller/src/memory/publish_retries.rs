@@ -153,7 +153,8 @@ impl PublishAttempts {
         &mut self,
         kind: PartKind,
         subject: PublishSubject,
-        (publication, left_text): (&Publication, LeftText),
+        publication: &Publication,
+        left_text: LeftText,
         now: Instant,
         random: f64,
     ) {
@@ -222,7 +223,7 @@ mod tests {
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut attempts = PublishAttempts::default();
         let mut wait = |version: &str, generation, publication: &Publication| {
-            attempts.keep(kind, subject(version, generation), (publication, LeftText::Unknown), now, 1.0);
+            attempts.keep(kind, subject(version, generation), publication, LeftText::Unknown, now, 1.0);
             let next = attempts.next().unwrap();
             let early = next.checked_sub(Duration::from_millis(1)).unwrap();
             assert!(!attempts.is_due(kind, &subject(version, generation), early));
@@ -254,7 +255,7 @@ mod tests {
         let mut attempts = PublishAttempts::default();
         let mut failure = |version: &str, publication: &Publication| {
             attempts.leave(PartKind::Secret, subject(version));
-            attempts.keep(PartKind::ConfigMap, subject(version), (publication, LeftText::Unknown), now, 1.0);
+            attempts.keep(PartKind::ConfigMap, subject(version), publication, LeftText::Unknown, now, 1.0);
             attempts.attempt(|_| SteadyTime(0)).unwrap().failure.map(|failure| failure.why.reason)
         };
         assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
@@ -295,9 +296,8 @@ mod tests {
             write_back,
         };
         let mut done = |publication: &Publication, secret: LeftText, write_back: Option<&WriteBack>| {
-            let tried = (&Publication::Published, secret);
-            attempts.keep(Secret, subject(Some(back.clone())), tried, now, 1.0);
-            attempts.keep(ConfigMap, subject(write_back.cloned()), (publication, LeftText::Other), now, 1.0);
+            attempts.keep(Secret, subject(Some(back.clone())), &Publication::Published, secret, now, 1.0);
+            attempts.keep(ConfigMap, subject(write_back.cloned()), publication, LeftText::Other, now, 1.0);
             attempts.objects_given_way(&back)
         };
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));

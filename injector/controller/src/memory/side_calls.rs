@@ -113,7 +113,8 @@ impl FailedSideCalls {
         &self,
         status: &mut VersionedConfigStatus,
         generation: Option<i64>,
-        (now, time): (Instant, &Time),
+        now: Instant,
+        time: &Time,
     ) {
         let is_reported = |Failure { cause, since, .. }: &Failure| {
             cause.refused || now.saturating_duration_since(*since) >= REPORT_DELAY
@@ -142,7 +143,7 @@ mod tests {
     }
 
     fn said(calls: &FailedSideCalls, status: &mut VersionedConfigStatus, now: Instant) -> Option<(String, String)> {
-        calls.write_condition(status, Some(1), (now, &Time(Timestamp::UNIX_EPOCH)));
+        calls.write_condition(status, Some(1), now, &Time(Timestamp::UNIX_EPOCH));
         let condition = find_condition(&status.conditions, ConditionType::Impaired)?;
         Some((condition.reason.clone(), condition.message.clone()))
     }

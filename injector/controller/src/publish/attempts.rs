@@ -169,7 +169,7 @@ impl Controller {
         }
         let contest_wait = self.contest_wait(key, write_back, now);
         let allowed = write_back.filter(|_| contest_wait.is_none());
-        let Tried { mut attempt, left_text, written } = self.attempt(kind, key, config, (version, allowed)).await;
+        let Tried { mut attempt, left_text, written } = self.attempt(kind, key, config, version, allowed).await;
         if let (Some(wait), Publication::OtherText(explanation)) = (contest_wait, &mut attempt.publication) {
             *explanation = contested(kind, key, &version.version, wait);
         }
@@ -181,7 +181,7 @@ impl Controller {
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
         let outcome = apply_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
         self.memories.change(key, |memory| {
-            memory.publish.keep(kind, subject, (&attempt.publication, left_text), now, rand::random());
+            memory.publish.keep(kind, subject, &attempt.publication, left_text, now, rand::random());
             if let Some(wait) = contest_wait {
                 memory.publish.retry_within(kind, wait, now);
             }
@@ -228,7 +228,8 @@ impl Controller {
         kind: PartKind,
         key: &ConfigKey,
         config: &VersionedConfig,
-        (version, write_back): (&VersionStatus, Option<&WriteBack>),
+        version: &VersionStatus,
+        write_back: Option<&WriteBack>,
     ) -> Tried {
         let (name, now) = (key.name.as_str(), Timestamp::now());
         let without_write = |publication, holds_before: bool, time| {

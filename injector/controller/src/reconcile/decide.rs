@@ -133,8 +133,7 @@ impl Controller {
         if let Some(report) = &restart_check.report {
             decision.events.extend(restart::write_restart_condition(status, report, generation, &now));
         }
-        self.memories
-            .change(key, |memory| memory.side_calls.write_condition(status, generation, (Instant::now(), &now)));
+        self.memories.change(key, |memory| memory.side_calls.write_condition(status, generation, Instant::now(), &now));
         let starts_restarts = !is_restarting(config.status.as_ref()) && is_restarting(Some(&decision.status));
         if starts_restarts { NextReconcile::Soon } else { next.or_within(restart_check.next_check()) }
     }

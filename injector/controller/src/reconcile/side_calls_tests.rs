@@ -171,10 +171,10 @@ impl Scene {
     /// Returns the condition as it is, or as it will be once the fault has lasted for long enough.
     fn impaired(&self) -> Option<Condition> {
         let mut status = self.status();
-        let later = (Instant::now() + Duration::from_mins(1), &Time(Timestamp::now()));
+        let (later, time) = (Instant::now() + Duration::from_mins(1), Time(Timestamp::now()));
         self.controller
             .memories
-            .change(&self.key, |memory| memory.side_calls.write_condition(&mut status, Some(1), later));
+            .change(&self.key, |memory| memory.side_calls.write_condition(&mut status, Some(1), later, &time));
         find_condition(&status.conditions, ConditionType::Impaired).cloned()
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::PartKind;
 use nudge_core::derived_keys::Keys;
 use nudge_core::identity::Identity;
-use nudge_core::versions::made_for;
+use nudge_core::versions::{PartPlace, made_for};
 use nudge_protocol::{ConfigName, labels};
 use serde_json::{Value, json};
 
@@ -32,7 +32,14 @@ fn metadata(name: &str, config: &str, noted: Option<&str>) -> Value {
     let note = noted.map(|config| {
         let meta: ObjectMeta = serde_json::from_value(json!({"name": name, "labels": labels(config)})).unwrap();
         let created: Timestamp = CREATED.parse().unwrap();
-        made_for(&key, (PartKind::ConfigMap, "ns-0"), &meta, (Identity::of_uid("u"), created)).unwrap()
+        made_for(
+            &key,
+            PartPlace { kind: PartKind::ConfigMap, namespace: "ns-0" },
+            &meta,
+            Identity::of_uid("u"),
+            created,
+        )
+        .unwrap()
     });
     let annotations = note.map(|note| json!({labels::MADE_FOR: note}));
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name, "namespace": "ns-0",

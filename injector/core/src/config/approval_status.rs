@@ -91,7 +91,7 @@ fn verdict(
         );
     };
     let aim = config.requested_version().or(status.desired_version.as_deref()).filter(|aim| *aim == version);
-    let gated = aim.and_then(|aim| gated_version(aim, (config, status), provenance, policies, now));
+    let gated = aim.and_then(|aim| gated_version(aim, config, status, provenance, policies, now));
     if *decision == ApprovalDecision::Deny {
         if given.right.was_refused() {
             let right = format!("the right to approve versions of VersionedConfig {config_name}");

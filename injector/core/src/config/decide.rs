@@ -24,7 +24,8 @@ use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
 use crate::rollout::{
     Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt,
-    Restarts, Rollout, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release, release_summary,
+    Restarts, Rollout, RolloutChange, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release,
+    release_summary,
 };
 use crate::versions::{FactsByUid, Judging, Seals, Unjudged, take_inventory};
 
@@ -135,7 +136,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let fault_explanation = fault.as_ref().map(|fault| fault.why.clone());
     let counted = ApprovalCount { withheld: fault.or(counted.withheld), ..counted };
     let (rollout, effects) = match aim {
-        Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, (&aim, &counted), &mut events),
+        Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, &aim, &counted, &mut events),
         None => (rollout, Effects::default()),
     };
     if status.releases != before.releases {
@@ -208,7 +209,7 @@ struct ApprovalCount {
 fn count_approvals(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> ApprovalCount {
     let Observed { config, parts, facts, seals, requesters, policies, approvals, now, .. } = *observed;
     let provenance = Provenance { parts, facts, seals, requesters };
-    let Some(version) = gated_version(aim, (config, status), provenance, policies, now) else {
+    let Some(version) = gated_version(aim, config, status, provenance, policies, now) else {
         return ApprovalCount::default();
     };
     let (approvals, withheld) = match check_approvals(&version.needed, version.candidate(), approvals, now) {
@@ -224,7 +225,8 @@ fn transitions(
     evidence: &mut Evidence,
     status: &mut VersionedConfigStatus,
     observed: &Observed<'_>,
-    (aim, counted): (&str, &ApprovalCount),
+    aim: &str,
+    counted: &ApprovalCount,
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
@@ -267,7 +269,7 @@ fn transitions(
         let before = rollout.clone();
         let (next, mut effects) = next(rollout, evidence, &seen);
         rollout = next;
-        releases = record_release(releases, (&before, &rollout), &effects, &seen);
+        releases = record_release(releases, RolloutChange { before: &before, after: &rollout }, &effects, &seen);
         events.extend(effects.event.take());
         if effects.continuation != Continuation::AtOnce {
             last = effects;

@@ -56,7 +56,7 @@ pub fn foreseen_holds(
     if is_return && !config.spec.follows_text() {
         return holds;
     }
-    let approval = needed_approval(candidate.version, (config, &status), policies, now);
+    let approval = needed_approval(candidate.version, config, &status, policies, now);
     let name = config.metadata.name.as_deref().unwrap_or_default();
     holds.extend(
         approval.and_then(|needed| approval_hold(name, candidate, &needed)).map(|why| Block { why, until: None }),

@@ -48,13 +48,14 @@ impl GatedVersion<'_> {
 /// Returns the version that the config should have, if it needs approvals.
 pub(super) fn gated_version<'a>(
     aim: &str,
-    (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
+    config: &'a VersionedConfig,
+    status: &'a VersionedConfigStatus,
     provenance: Provenance<'a>,
     policies: &Policies,
     now: Now<'_>,
 ) -> Option<GatedVersion<'a>> {
     let Provenance { parts, facts, seals, requesters } = provenance;
-    let (needed, approval_owner) = needed_approval(aim, (config, status), policies, now)?;
+    let (needed, approval_owner) = needed_approval(aim, config, status, policies, now)?;
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
     let authors = match authors {
@@ -85,7 +86,8 @@ pub(super) fn gated_version<'a>(
 /// version that all pods get at once need none.
 pub(super) fn needed_approval(
     aim: &str,
-    (config, status): (&VersionedConfig, &VersionedConfigStatus),
+    config: &VersionedConfig,
+    status: &VersionedConfigStatus,
     policies: &Policies,
     now: Now<'_>,
 ) -> Option<(Approval, RuleOwner)> {

@@ -32,8 +32,8 @@ pub use judgement::{Evidence, describe_evidence};
 pub use next::next;
 pub use observation::{Neighbours, Observation, PublishAttempt, PublishFailure, Restarts};
 pub use record::{
-    MAX_RELEASES_BYTES, fit_releases, is_same_content, new_releases, newly_ended_releases, record_release,
-    release_summary,
+    MAX_RELEASES_BYTES, RolloutChange, fit_releases, is_same_content, new_releases, newly_ended_releases,
+    record_release, release_summary,
 };
 pub use state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
 pub use stored::holds_others_up;

@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::PartKind;
 use nudge_protocol::labels;
 
+use super::mark::PartPlace;
 use crate::derived_keys::NoteKey;
 use crate::identity::Identity;
 use crate::signed_notes::{self, Clock};
@@ -17,24 +18,25 @@ use crate::signed_notes::{self, Clock};
 /// Returns the note that the part is created now for the config with this identity. `None` if the part has no name yet.
 pub fn made_for(
     key: &NoteKey,
-    (kind, namespace): (PartKind, &str),
+    created_in: PartPlace<'_>,
     part: &ObjectMeta,
-    (identity, now): (Identity, Timestamp),
+    identity: Identity,
+    now: Timestamp,
 ) -> Option<String> {
-    let subject = place(kind, namespace, part)?;
+    let subject = place(created_in, part)?;
     Some(signed_notes::sign(&key.0, labels::MADE_FOR, &subject, &identity.to_string(), now))
 }
 
 /// Returns when the part was created, by the clock of the API server, if that was for a config.
 pub fn made_for_a_config(key: &NoteKey, kind: PartKind, part: &ObjectMeta) -> Option<Timestamp> {
     let note = part.annotations.as_ref()?.get(labels::MADE_FOR)?;
-    let subject = place(kind, part.namespace.as_deref()?, part)?;
+    let subject = place(PartPlace { kind, namespace: part.namespace.as_deref()? }, part)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
     signed_notes::read(&key.0, labels::MADE_FOR, &subject, note, clock)?;
     part.creation_timestamp.as_ref().map(|created| created.0)
 }
 
-fn place(kind: PartKind, namespace: &str, part: &ObjectMeta) -> Option<[String; 5]> {
+fn place(PartPlace { kind, namespace }: PartPlace<'_>, part: &ObjectMeta) -> Option<[String; 5]> {
     let name = part.name.clone().filter(|name| !name.is_empty())?;
     let labels = part.labels.as_ref()?;
     let (config, version) = (labels.get(labels::CONFIG)?, labels.get(labels::VERSION)?);
@@ -68,8 +70,8 @@ mod tests {
     #[test]
     fn a_note_holds_for_the_part_that_was_created_with_it_and_no_other() {
         let key = note_key(1);
-        let of = (PartKind::Secret, "team");
-        let note = made_for(&key, of, &part(), (Identity::of_uid("u"), second(CREATED))).unwrap();
+        let of = PartPlace { kind: PartKind::Secret, namespace: "team" };
+        let note = made_for(&key, of, &part(), Identity::of_uid("u"), second(CREATED)).unwrap();
         let read = |change: fn(&mut ObjectMeta), created: i64, key: &NoteKey, kind: PartKind| {
             let mut part = part();
             part.annotations = Some([(labels::MADE_FOR.to_owned(), note.clone())].into());
@@ -99,7 +101,7 @@ mod tests {
     #[test]
     fn a_part_without_a_name_gets_no_note() {
         let nameless = ObjectMeta { name: None, generate_name: Some("shop-".to_owned()), ..part() };
-        let asked = (Identity::of_uid("u"), second(CREATED));
-        assert_eq!(made_for(&note_key(1), (PartKind::ConfigMap, "team"), &nameless, asked), None);
+        let place = PartPlace { kind: PartKind::ConfigMap, namespace: "team" };
+        assert_eq!(made_for(&note_key(1), place, &nameless, Identity::of_uid("u"), second(CREATED)), None);
     }
 }

@@ -22,7 +22,8 @@ use crate::keys::PartMeta;
 fn new_version(
     version: &str,
     parts: Vec<PartStatus>,
-    (keys, bytes): (u32, u64),
+    keys: u32,
+    bytes: u64,
     consent: Option<Consent>,
     now: &Time,
 ) -> VersionStatus {
@@ -189,7 +190,7 @@ impl Sealing<'_> {
                 // The current version was deleted, and this one is the same again.
                 let is_again = retired.is_some() && self.status.current_version.as_deref() == Some(version);
                 let consent = (!marked && !is_again).then(|| self.consent(version, retired));
-                Ok(new_version(version, parts, (keys, bytes), consent, self.now))
+                Ok(new_version(version, parts, keys, bytes, consent, self.now))
             }
             other => Err(other),
         }

@@ -16,16 +16,25 @@ use super::digest::part_digest;
 use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock};
 
+/// The place of a part that is created: its object may lack the namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct PartPlace<'a> {
+    /// The kind of the part.
+    pub kind: PartKind,
+    /// The namespace of the request.
+    pub namespace: &'a str,
+}
+
 /// Returns the mark of a part that is created now. `None` if its name is not known yet, because the API server is to
 /// generate it.
 pub fn mark<V: AsRef<[u8]>>(
     key: &NoteKey,
-    (kind, namespace): (PartKind, &str),
+    place: PartPlace<'_>,
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
     now: Timestamp,
 ) -> Option<String> {
-    let subject = signed_subject(kind, namespace, part, content)?;
+    let subject = signed_subject(place, part, content)?;
     Some(signed_notes::sign(&key.0, labels::MAY_ACTIVATE, &subject, "", now))
 }
 
@@ -37,7 +46,8 @@ pub fn is_marked<V: AsRef<[u8]>>(
     content: &BTreeMap<String, V>,
 ) -> bool {
     let written = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::MAY_ACTIVATE));
-    let subject = signed_subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
+    let place = PartPlace { kind, namespace: part.namespace.as_deref().unwrap_or_default() };
+    let subject = signed_subject(place, part, content);
     written.zip(subject).is_some_and(|(written, subject)| {
         signed_notes::read(&key.0, labels::MAY_ACTIVATE, &subject, written, Clock::Any).is_some()
     })
@@ -45,8 +55,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
 
 /// Returns the texts that together identify the whole part.
 pub(super) fn signed_subject<V: AsRef<[u8]>>(
-    kind: PartKind,
-    namespace: &str,
+    PartPlace { kind, namespace }: PartPlace<'_>,
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
 ) -> Option<[String; 8]> {
@@ -87,7 +96,14 @@ mod tests {
 
     fn marked() -> (ObjectMeta, Content) {
         let (mut meta, content) = part();
-        let mark = mark(&note_key(1), (PartKind::ConfigMap, "team"), &meta, &content, second(1_790_000_000)).unwrap();
+        let mark = mark(
+            &note_key(1),
+            PartPlace { kind: PartKind::ConfigMap, namespace: "team" },
+            &meta,
+            &content,
+            second(1_790_000_000),
+        )
+        .unwrap();
         meta.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);
         (meta, content)
     }
@@ -120,6 +136,15 @@ mod tests {
         let (mut meta, content) = part();
         meta.name = None;
         meta.generate_name = Some("shop-".into());
-        assert_eq!(mark(&note_key(1), (PartKind::ConfigMap, "team"), &meta, &content, second(1_790_000_000)), None);
+        assert_eq!(
+            mark(
+                &note_key(1),
+                PartPlace { kind: PartKind::ConfigMap, namespace: "team" },
+                &meta,
+                &content,
+                second(1_790_000_000)
+            ),
+            None
+        );
     }
 }

@@ -33,7 +33,7 @@ pub use digest_names::{SOURCE_PREFIX, digest_of_parts, is_of_source, is_of_text}
 pub use held_versions::held_versions;
 pub use history_limit::{is_beyond_limit, to_prune};
 pub use inventory::{Inventory, take_inventory};
-pub use mark::{is_marked, mark};
+pub use mark::{PartPlace, is_marked, mark};
 pub use part_author::{AUTHOR_BYTES, author, made_by};
 pub use part_facts::{PartFacts, object_name};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};

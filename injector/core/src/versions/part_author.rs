@@ -13,7 +13,7 @@ use nudge_api::PartKind;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 
-use super::mark::signed_subject;
+use super::mark::{PartPlace, signed_subject};
 use crate::derived_keys::NoteKey;
 use crate::signed_notes::{self, Clock};
 
@@ -23,15 +23,16 @@ pub const AUTHOR_BYTES: usize = 512;
 /// Returns the annotation for a part that this user creates now; `None` if it can't name the part or the user.
 pub fn made_by<V: AsRef<[u8]>>(
     key: &NoteKey,
-    (kind, namespace): (PartKind, &str),
+    place: PartPlace<'_>,
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
-    (user, now): (&str, Timestamp),
+    user: &str,
+    now: Timestamp,
 ) -> Option<String> {
     if user.is_empty() || one_line(user, AUTHOR_BYTES) != user {
         return None;
     }
-    let subject = signed_subject(kind, namespace, part, content)?;
+    let subject = signed_subject(place, part, content)?;
     Some(signed_notes::sign(&key.0, labels::MADE_BY, &with_setter(&subject, part), user, now))
 }
 
@@ -43,7 +44,8 @@ pub fn author<V: AsRef<[u8]>>(
     content: &BTreeMap<String, V>,
 ) -> Option<String> {
     let annotation = part.annotations.as_ref()?.get(labels::MADE_BY)?;
-    let subject = signed_subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
+    let place = PartPlace { kind, namespace: part.namespace.as_deref().unwrap_or_default() };
+    let subject = signed_subject(place, part, content)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
     signed_notes::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }
@@ -65,6 +67,7 @@ mod tests {
     type Content = BTreeMap<String, String>;
     type Change = fn(&mut ObjectMeta, &mut Content);
 
+    const PLACE: PartPlace<'static> = PartPlace { kind: PartKind::ConfigMap, namespace: "team" };
     const BORN: i64 = 1_790_000_000;
     const LATE: i64 = MAX_SKEW_SECONDS.cast_signed();
 
@@ -87,7 +90,7 @@ mod tests {
 
     fn made(user: &str, at: i64) -> (ObjectMeta, Content) {
         let (mut meta, content) = part();
-        let note = made_by(&note_key(1), (PartKind::ConfigMap, "team"), &meta, &content, (user, second(at)));
+        let note = made_by(&note_key(1), PLACE, &meta, &content, user, second(at));
         meta.annotations = note.map(|note| [(labels::MADE_BY.to_owned(), note)].into());
         (meta, content)
     }
@@ -140,9 +143,6 @@ mod tests {
         }
         let (mut meta, content) = part();
         meta.name = None;
-        assert_eq!(
-            made_by(&note_key(1), (PartKind::ConfigMap, "team"), &meta, &content, ("alice", second(BORN))),
-            None
-        );
+        assert_eq!(made_by(&note_key(1), PLACE, &meta, &content, "alice", second(BORN)), None);
     }
 }

@@ -65,6 +65,11 @@ impl PartNumber {
         Ok(Self { number, count })
     }
 
+    /// Returns the numbers of the parts of a version that has `count` parts.
+    pub fn sequence(count: usize) -> impl Iterator<Item = Self> {
+        (1..=count).map(move |number| Self { number, count })
+    }
+
     /// Returns the number of this part, from 1.
     pub fn number(self) -> usize {
         self.number

@@ -22,10 +22,28 @@ use crate::metrics::Metrics;
 use crate::reply::PollRefusal;
 use crate::settings::Settings;
 
-const GONE: PollRefusal = PollRefusal::Unauthorized("the pod is gone");
-const NO_ACCOUNT: PollRefusal =
-    PollRefusal::Unauthorized("the token's service account is gone; create it and the pod again");
-const NOT_LISTED: PollRefusal = PollRefusal::Unavailable("this replica of the hub has not listed the namespace yet");
+/// Why the index has no pod for a caller.
+pub(crate) enum PodAbsence {
+    NotEnabled { namespace: String },
+    NotListed,
+    Gone,
+    Finished,
+    NoAccount,
+}
+
+impl From<PodAbsence> for PollRefusal {
+    fn from(absence: PodAbsence) -> Self {
+        match absence {
+            PodAbsence::NotEnabled { namespace } => Self::NotEnabled(namespace),
+            PodAbsence::NotListed => Self::Unavailable("this replica of the hub has not listed the namespace yet"),
+            PodAbsence::Gone => Self::Unauthorized("the pod is gone"),
+            PodAbsence::Finished => Self::Unauthorized("the pod has finished"),
+            PodAbsence::NoAccount => {
+                Self::Unauthorized("the token's service account is gone; create it and the pod again")
+            }
+        }
+    }
+}
 
 /// The authentication of agents by the tokens of their pods.
 pub(crate) struct Authentication {
@@ -111,14 +129,14 @@ impl Authentication {
         loop {
             added.borrow_and_update();
             let refusal = match self.pod(caller) {
-                Err(NOT_LISTED) => NOT_LISTED,
-                Err(GONE) if !self.gone.contains(caller.uid.as_str()) => {
+                Err(PodAbsence::NotListed) => PodAbsence::NotListed.into(),
+                Err(PodAbsence::Gone) if !self.gone.contains(caller.uid.as_str()) => {
                     PollRefusal::Unavailable("this replica of the hub does not know the pod")
                 }
-                Err(NO_ACCOUNT) if !self.gone.contains(&caller.account_uid) => {
+                Err(PodAbsence::NoAccount) if !self.gone.contains(&caller.account_uid) => {
                     PollRefusal::Unavailable("this replica of the hub does not know the service account of the pod")
                 }
-                result => return result,
+                result => return result.map_err(PollRefusal::from),
             };
             if timeout_at(until, added.changed()).await.is_err() {
                 return Err(refusal);
@@ -127,19 +145,19 @@ impl Authentication {
     }
 
     /// Returns the pod as it is now. If a watch is behind, the state that it showed last counts.
-    pub(crate) fn pod(&self, caller: &Caller) -> Result<PodEntry, PollRefusal> {
+    pub(crate) fn pod(&self, caller: &Caller) -> Result<PodEntry, PodAbsence> {
         let Caller { namespace, name, uid, service_account, account_uid } = caller;
         if !self.index.is_enabled(namespace) {
-            return Err(PollRefusal::NotEnabled(namespace.clone()));
+            return Err(PodAbsence::NotEnabled { namespace: namespace.clone() });
         }
         // A config that was not listed yet would seem not to exist.
         if !self.index.is_complete(namespace) {
-            return Err(NOT_LISTED);
+            return Err(PodAbsence::NotListed);
         }
         match self.index.pod(&PodKey::new(&**namespace, &**name)).filter(|entry| entry.state.uid == *uid) {
-            Some(entry) if entry.state.is_finished() => Err(PollRefusal::Unauthorized("the pod has finished")),
-            Some(_) if !self.index.has_account(namespace, service_account, account_uid) => Err(NO_ACCOUNT),
-            entry => entry.ok_or(GONE),
+            Some(entry) if entry.state.is_finished() => Err(PodAbsence::Finished),
+            Some(_) if !self.index.has_account(namespace, service_account, account_uid) => Err(PodAbsence::NoAccount),
+            entry => entry.ok_or(PodAbsence::Gone),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Holds a poll until the pod's own state differs from the agent's, the agent or this replica ends it, or its time is
 //! over.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +83,7 @@ impl Polling {
         let deadline = (started + max_wait).min(session.until.max(started));
         let entry = match self.authentication.pod(&session.caller) {
             Ok(entry) => entry,
-            Err(refusal) => return refusal_end(refusal),
+            Err(absence) => return refusal_end(absence.into()),
         };
         bound_request(&mut request, &entry.state);
         let mut changes = entry.subscribe();
@@ -102,8 +103,8 @@ impl Polling {
         loop {
             changes.borrow_and_update();
             let Wait { until, unconfirmed, fetching } = match self.evaluate(&mut poll, polls) {
-                Ok(wait) => wait,
-                Err(poll_end) => return poll_end,
+                ControlFlow::Continue(wait) => wait,
+                ControlFlow::Break(poll_end) => return poll_end,
             };
             tokio::select! {
                 // The wait fails when the pod is gone. The next evaluation finds that out.
@@ -118,17 +119,20 @@ impl Polling {
         }
     }
 
-    /// Decides whether the poll ends now: returns the reason to wait, or its end.
-    fn evaluate(&self, poll: &mut HeldPoll<'_>, polls: &mut ConnectionPolls) -> Result<Wait, PollEnd> {
+    /// Decides whether the poll ends now, and how, or what it waits for.
+    fn evaluate(&self, poll: &mut HeldPoll<'_>, polls: &mut ConnectionPolls) -> ControlFlow<PollEnd, Wait> {
         let HeldPoll { session, started, deadline, .. } = *poll;
-        let pod = self.authentication.pod(&session.caller).map_err(refusal_end)?.state;
+        let pod = match self.authentication.pod(&session.caller) {
+            Ok(entry) => entry.state,
+            Err(absence) => return ControlFlow::Break(refusal_end(absence.into())),
+        };
         let ConfigViews { views, fetching, next_check } = self.views(&pod, &poll.request);
         let (now, resolve_deadline) = (Instant::now(), started + self.settings.resolve_timeout);
         let is_resolving = !fetching.is_empty() && now < resolve_deadline;
-        let wait = |until| Ok(Wait { until, unconfirmed: Vec::new(), fetching });
+        let wait = |until| Wait { until, unconfirmed: Vec::new(), fetching };
         if is_resolving {
             // The content is worth more to the agent than the answer that it is being fetched.
-            return wait(resolve_deadline);
+            return ControlFlow::Continue(wait(resolve_deadline));
         }
         self.note_restarts(poll, &pod, &views);
         let request = &poll.request;
@@ -137,14 +141,14 @@ impl Polling {
         if decision == PollDecision::Hold {
             poll.confirm_deadline = None;
             if now >= deadline {
-                return Err(self.end_unchanged(&pod, &views, request, PollResult::Unchanged));
+                return ControlFlow::Break(self.end_unchanged(&pod, &views, request, PollResult::Unchanged));
             }
             // Another replica may be more current than a stale replica. If none is, the agent has polled once in vain.
             if freshness == Freshness::Stale && now >= started + self.settings.max_watch_silence {
-                return Err(behind_end("this replica of the hub has heard nothing from the API server"));
+                return ControlFlow::Break(behind_end("this replica of the hub has heard nothing from the API server"));
             }
             let stale_check = now + self.settings.max_watch_silence;
-            return wait(next_check.map_or(deadline, |time| time.min(deadline)).min(stale_check));
+            return ControlFlow::Continue(wait(next_check.unwrap_or(deadline).min(deadline).min(stale_check)));
         }
         // This replica may have missed a change that another replica has already sent to the agent.
         let keys = differing_views(&views, request).map(|view| ConfigKey::new(&*pod.namespace, view.name.clone()));
@@ -153,26 +157,26 @@ impl Polling {
         if decision == PollDecision::Behind || !unconfirmed.is_empty() {
             let until = *poll.confirm_deadline.get_or_insert(now + self.settings.behind_timeout);
             if now >= until {
-                return Err(behind_end(match decision {
+                return ControlFlow::Break(behind_end(match decision {
                     PollDecision::Behind => "this replica of the hub knows less than the agent",
                     _ => "this replica of the hub can't confirm what it knows",
                 }));
             }
-            return Ok(Wait { unconfirmed, ..wait(until)? });
+            return ControlFlow::Continue(Wait { unconfirmed, ..wait(until) });
         }
         poll.confirm_deadline = None;
         let reply_fingerprint = fingerprint(&views, &pod.containers_hash);
         let delay = spread_delay(&views, request, &pod.containers_hash);
         let send_time = polls.not_before(reply_fingerprint).max(delay.map(|delay| now + delay));
         match send_time.filter(|time| *time > now) {
-            Some(_) if now >= deadline => Err((HubReply::empty(), PollResult::Unchanged)),
-            Some(time) => wait(time.min(deadline)),
+            Some(_) if now >= deadline => ControlFlow::Break((HubReply::empty(), PollResult::Unchanged)),
+            Some(time) => ControlFlow::Continue(wait(time.min(deadline))),
             None => {
                 if let Some(changed_at) = poll.changed_at {
                     self.metrics.observe_answer_time(now.duration_since(changed_at));
                 }
                 polls.record_reply(reply_fingerprint);
-                Err(self.deliver(session, &pod, &views, request))
+                ControlFlow::Break(self.deliver(session, &pod, &views, request))
             }
         }
     }
@@ -203,7 +207,7 @@ impl Polling {
     fn end_early(&self, poll: &HeldPoll<'_>, result: PollResult) -> PollEnd {
         let pod = match self.authentication.pod(&poll.session.caller) {
             Ok(entry) => entry.state,
-            Err(refusal) => return refusal_end(refusal),
+            Err(absence) => return refusal_end(absence.into()),
         };
         let ConfigViews { views, .. } = self.views(&pod, &poll.request);
         match decide(&views, &poll.request, &pod.containers_hash, self.freshness(&pod)) {

@@ -11,7 +11,7 @@ use nudge_authoring::{
 use nudge_cluster::call::is_conflict;
 use nudge_core::baseline::{BaselineObject, baseline_refusal};
 use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
-use nudge_core::versions::object_name;
+use nudge_core::versions::{PartNumber, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
 use serde_json::{Value, json};
@@ -119,8 +119,8 @@ async fn read_version(command: &Create) -> Result<NewVersion, Failure> {
     Ok(NewVersion { version, parts, origin: origin.as_ref().and_then(Origin::annotation) })
 }
 
-/// Returns the object of a part; `part_of` is its number, from 1, and the number of parts.
-fn part_object(command: &Create, new: &NewVersion, part: &Part, part_of: (usize, usize), name: &str) -> Object {
+/// Returns the object of the part that has this number.
+fn part_object(command: &Create, new: &NewVersion, part: &Part, number: PartNumber, name: &str) -> Object {
     let common = Common {
         config: &command.config,
         version: &new.version,
@@ -129,7 +129,7 @@ fn part_object(command: &Create, new: &NewVersion, part: &Part, part_of: (usize,
         origin: new.origin.as_deref(),
         set_by: None,
     };
-    object(part, &common, part_of, name)
+    object(part, &common, number, name)
 }
 
 /// Refuses content that breaks the rules.
@@ -144,10 +144,9 @@ pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Opt
     if let Some(path) = &command.rules {
         check_rules(&rules_of_file(path)?, &new.parts)?;
     }
-    let count = new.parts.len();
-    let objects = new.parts.iter().zip(1..).map(|(part, number)| {
-        let (readable, hashed) = object_names(&command.config, &new.version, number, count);
-        let mut object = part_object(command, &new, part, (number, count), &readable.unwrap_or(hashed));
+    let objects = new.parts.iter().zip(PartNumber::sequence(new.parts.len())).map(|(part, number)| {
+        let (readable, hashed) = object_names(&command.config, &new.version, number);
+        let mut object = part_object(command, &new, part, number, &readable.unwrap_or(hashed));
         let metadata = object.metadata_mut();
         metadata.namespace = namespace.map(str::to_owned);
         // A version that is kept as a manifest must not be pruned: the next apply would create it again.
@@ -185,9 +184,8 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     warn_unless_enabled(session).await;
     let configs = session.list::<VersionedConfig>("configs").await?;
     let mut created: Vec<Object> = Vec::new();
-    let count = parts.len();
-    for (part, number) in parts.iter().zip(1..) {
-        match create_part(session, command, &new, part, (number, count), &configs).await {
+    for (part, number) in parts.iter().zip(PartNumber::sequence(parts.len())) {
+        match create_part(session, command, &new, part, number, &configs).await {
             Ok(object) => created.push(object),
             Err(failure) => return Err(undo(session, command, version, &created, failure).await),
         }
@@ -252,16 +250,16 @@ async fn create_part(
     command: &Create,
     new: &NewVersion,
     part: &Part,
-    part_of: (usize, usize),
+    number: PartNumber,
     configs: &[VersionedConfig],
 ) -> Result<Object, Failure> {
     let (config, version) = (&command.config, &new.version);
-    let (readable, hashed) = object_names(config, version, part_of.0, part_of.1);
+    let (readable, hashed) = object_names(config, version, number);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let (params, mut last_failure) = (creating(command.dry.dry_run), None);
     for name in readable.into_iter().chain([hashed]) {
         let context = format!("creating {}", object_name(part.kind, &name));
-        let created = match part_object(command, new, part, part_of, &name) {
+        let created = match part_object(command, new, part, number, &name) {
             Object::Map(map) => session.api().create(&params, &*map).await.map(|map| Object::Map(Box::new(map))),
             Object::Secret(secret) => {
                 session.api().create(&params, &*secret).await.map(|secret| Object::Secret(Box::new(secret)))

@@ -294,7 +294,7 @@ impl Task {
                 (&self.content, &self.config)
             {
                 let room = self.sources.budget.reserve_copies(&self.namespace, draft.draft.bytes());
-                self.validity.judge(config, (&newest.version, &draft.draft), room).await;
+                self.validity.judge(config, &newest.version, &draft.draft, room).await;
             }
             let decision = self.decide();
             if let Some(recheck_at) = decision.recheck_at {

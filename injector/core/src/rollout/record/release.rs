@@ -13,13 +13,23 @@ use crate::rollout::{Effects, Observation, Thresholds};
 /// The maximum size in bytes of the releases in a status.
 pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
 
-/// Returns the releases after a transition from `before` to `after`.
+/// A transition of a rollout.
+#[derive(Clone, Copy)]
+pub struct RolloutChange<'a> {
+    /// The state before the transition.
+    pub before: &'a Rollout,
+    /// The state after the transition.
+    pub after: &'a Rollout,
+}
+
+/// Returns the releases after a transition.
 pub fn record_release(
     mut releases: Vec<Release>,
-    (before, after): (&Rollout, &Rollout),
+    change: RolloutChange<'_>,
     effects: &Effects,
     observation: &Observation<'_>,
 ) -> Vec<Release> {
+    let RolloutChange { before, after } = change;
     let now = observation.now.time;
     let subject = moved_version(after);
     let mut retried = false;
@@ -31,19 +41,19 @@ pub fn record_release(
             .is_some_and(|(version, from)| open.version == version && open.from_version.as_deref() == Some(from));
         retried = same && open.outcome == Some(ReleaseOutcome::Held) && is_trying(after);
         if !same || retried {
-            end_release(open, (before, after), now);
+            end_release(open, change, now);
         }
     }
     match (subject, before, after) {
         (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
-            let mut first = new_release(&releases, (&idle.base.current, None), now, observation);
+            let mut first = new_release(&releases, &idle.base.current, None, now, observation);
             first.approvals = observation.approvals.to_vec();
             (first.end_time, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
             releases.push(first);
         }
         (Some((version, from)), ..) if open_release(&mut releases).is_none() => {
             let began = if retried { now } else { began_at(after).unwrap_or(now) };
-            releases.push(new_release(&releases, (version, Some(from.to_owned())), began, observation));
+            releases.push(new_release(&releases, version, Some(from.to_owned()), began, observation));
         }
         _ => {}
     }
@@ -163,7 +173,8 @@ fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
 /// Returns a release that begins, with the user who requested it.
 fn new_release(
     releases: &[Release],
-    (version, from): (&str, Option<String>),
+    version: &str,
+    from: Option<String>,
     now: &Time,
     observation: &Observation<'_>,
 ) -> Release {
@@ -238,7 +249,7 @@ fn note_move(open: &mut Release, transfer: &Transfer, before: &Rollout, observat
     }
 }
 
-fn end_release(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
+fn end_release(open: &mut Release, RolloutChange { before, after }: RolloutChange<'_>, now: &Time) {
     let current = after.base().is_some_and(|base| base.current == open.version);
     let failure = match (before, after) {
         (_, Rollout::Failed { failure, .. })

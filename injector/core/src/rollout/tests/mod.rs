@@ -40,8 +40,8 @@ use self::invariant::check;
 use super::assignment::assigned_version::version_of_place;
 use super::{
     Acknowledgement, Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation,
-    PublishAttempt, PublishFailure, Restarts, Rollout, SteadyTime, Subject, Withheld, next, pod_number, record_release,
-    version_to_publish,
+    PublishAttempt, PublishFailure, Restarts, Rollout, RolloutChange, SteadyTime, Subject, Withheld, next, pod_number,
+    record_release, version_to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::hub_health::HubAway;
@@ -184,7 +184,12 @@ impl TestRollout {
             let rollout = memory.take().unwrap_or_else(|| Rollout::from_status(&self.status, &time));
             let from = rollout.clone();
             let (rollout, mut effects) = next(rollout, &mut self.evidence, &seen);
-            let releases = record_release(self.status.releases.clone(), (&from, &rollout), &effects, &seen);
+            let releases = record_release(
+                self.status.releases.clone(),
+                RolloutChange { before: &from, after: &rollout },
+                &effects,
+                &seen,
+            );
             self.background = self.evidence.background(self.background.clone(), now);
             let status = rollout.clone().into_status(VersionedConfigStatus { releases, ..self.status.clone() });
             let status = with_ready(status, &rollout, &time);
