@@ -183,7 +183,7 @@ async fn load_first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, Ke
     let mut failures = 0;
     loop {
         match keeper.settle(OffsetDateTime::now_utc).await {
-            Err(error @ (KeepError::Store(StoreError::Api { .. } | StoreError::Missing(_)) | KeepError::TooSlow)) => {
+            Err(error @ KeepError::Store(StoreError::Call(_) | StoreError::Missing(_))) => {
                 tracing::warn!(error = chain(&error), "reading the first certificates failed; retrying");
                 failures += 1;
                 sleep(with_jitter(FIRST_READ_BACKOFF.wait(failures))).await;

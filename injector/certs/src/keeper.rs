@@ -1,7 +1,5 @@
 //! Takes the planned steps on the stored certificates. If several processes write a step, the first one wins.
 
-use std::time::Duration;
-
 use time::OffsetDateTime;
 
 use super::apply::apply;
@@ -14,8 +12,6 @@ use super::stored::Stored;
 
 /// The maximum number of reads of the stores in a row. In each step, every other replica can overtake this one once.
 const MAX_ROUNDS: usize = 32;
-/// The maximum duration of one call of a store.
-const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why there are no certificates at the moment.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +19,6 @@ pub enum KeepError {
     /// A Secret can't be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store does not answer.
-    #[error("the API server gave no answer about the certificates' Secrets within {STORE_TIMEOUT:?}")]
-    TooSlow,
     /// A key or certificate can't be made or used.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -61,8 +54,8 @@ impl<S: SecretStore> Keeper<S> {
     /// Takes the steps that are due at `now`, and returns the stored certificates after them.
     pub async fn settle(&mut self, now: impl Fn() -> OffsetDateTime) -> Result<Stored, KeepError> {
         for _ in 0..MAX_ROUNDS {
-            let authority = with_timeout(self.stores.authority.read()).await?;
-            let serving = with_timeout(self.stores.serving.read()).await?;
+            let authority = self.stores.authority.read().await?;
+            let serving = self.stores.serving.read().await?;
             let stored = Stored::read(&authority.entries, &serving.entries);
             self.report(&stored.faults);
             let now = now();
@@ -85,15 +78,13 @@ impl<S: SecretStore> Keeper<S> {
         authority: StoredSecret,
         serving: StoredSecret,
         updated: &Stored,
-    ) -> Result<WriteOutcome, KeepError> {
+    ) -> Result<WriteOutcome, StoreError> {
         match step {
             Step::Keep => Ok(WriteOutcome::Done),
             Step::Make(_) | Step::Rotate(_) | Step::DropOld => {
-                with_timeout(self.stores.authority.replace(authority, updated.authority_entries())).await
+                self.stores.authority.replace(authority, updated.authority_entries()).await
             }
-            Step::Renew(_) | Step::Publish => {
-                with_timeout(self.stores.serving.replace(serving, updated.serving_entries())).await
-            }
+            Step::Renew(_) | Step::Publish => self.stores.serving.replace(serving, updated.serving_entries()).await,
         }
     }
 
@@ -105,11 +96,6 @@ impl<S: SecretStore> Keeper<S> {
             self.reported = faults.to_vec();
         }
     }
-}
-
-async fn with_timeout<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, KeepError> {
-    let result = tokio::time::timeout(STORE_TIMEOUT, call).await;
-    Ok(result.map_err(|_| KeepError::TooSlow)??)
 }
 
 fn log(step: Step, updated: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {

@@ -2,9 +2,11 @@
 //! serving certificate. No other client does.
 
 use std::collections::VecDeque;
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nudge_cluster::call::CallError;
 use proptest::prelude::*;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::client::WebPkiServerVerifier;
@@ -493,24 +495,15 @@ fn replicas_with_different_names_do_not_renew_in_turns() {
     assert_eq!(plan(&stored, &two, start(), &lifetimes()), Step::Keep);
 }
 
-/// A store that never answers.
-struct Silent;
-
-impl SecretStore for Silent {
-    async fn read(&self) -> Result<StoredSecret, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn replace(&self, _: StoredSecret, _: Entries) -> Result<WriteOutcome, StoreError> {
-        std::future::pending().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_times_out() {
-    let stores = Stores { authority: Silent, serving: Silent };
-    let mut keeper = Keeper::new(stores, names(), lifetimes());
-    assert!(matches!(keeper.settle(start).await, Err(KeepError::TooSlow)));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let client = kube::Client::try_from(config).unwrap();
+    let secret = || KubeSecret::new(client.clone(), "nudge-system", "certificates");
+    let mut keeper = Keeper::new(Stores { authority: secret(), serving: secret() }, names(), lifetimes());
+    let silent = keeper.settle(start).await.unwrap_err();
+    assert!(matches!(silent, KeepError::Store(StoreError::Call(CallError::Timeout { .. }))), "{silent}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
-use nudge_cluster::call::is_conflict;
+use nudge_cluster::call::{CallError, call};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::stored::Entries;
@@ -22,15 +22,8 @@ const FIELD_MANAGER: &str = "nudge-controller";
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The API server refused the call or could not be reached.
-    #[error("can't {verb} Secret {name}")]
-    Api {
-        /// The verb of the failed call.
-        verb: &'static str,
-        /// The namespace and the name of the Secret.
-        name: String,
-        /// The error of the client.
-        source: Box<kube::Error>,
-    },
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// The Secret does not exist.
     #[error(
         "Secret {0} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
@@ -93,15 +86,12 @@ impl KubeSecret {
     fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
-
-    fn api_error(&self, verb: &'static str, source: kube::Error) -> StoreError {
-        StoreError::Api { verb, name: self.full_name(), source: Box::new(source) }
-    }
 }
 
 impl SecretStore for KubeSecret {
     async fn read(&self) -> Result<StoredSecret, StoreError> {
-        let secret = self.api.get_opt(&self.name).await.map_err(|error| self.api_error("read", error))?;
+        let reading = || format!("reading Secret {}", self.full_name());
+        let secret = call(reading, self.api.get_opt(&self.name)).await?;
         let Some(secret) = secret else { return Err(StoreError::Missing(self.full_name())) };
         if secret.type_.as_deref() == Some(TLS_TYPE) {
             return Err(StoreError::Foreign(self.full_name()));
@@ -116,17 +106,17 @@ impl SecretStore for KubeSecret {
         let (metadata, type_) = (previous.metadata, Some("Opaque".to_owned()));
         let mut secret = Secret { metadata, data: Some(data), type_, ..Secret::default() };
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let result = self.api.replace(&self.name, &parameters, &secret).await;
+        let replacing = || format!("replacing Secret {}", self.full_name());
+        let result = call(replacing, self.api.replace(&self.name, &parameters, &secret)).await;
         wipe(&mut secret);
         match result {
             Ok(mut secret) => {
                 wipe(&mut secret);
                 Ok(WriteOutcome::Done)
             }
-            Err(error) if is_conflict(&error) => Ok(WriteOutcome::Conflict),
-            // The Secret was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(WriteOutcome::Conflict),
-            Err(error) => Err(self.api_error("replace", error)),
+            // The Secret was deleted meanwhile, if it is not there.
+            Err(error) if error.is_conflict() || error.code() == Some(404) => Ok(WriteOutcome::Conflict),
+            Err(error) => Err(error.into()),
         }
     }
 }
