@@ -24,6 +24,14 @@ pub enum CallError {
         /// The operation, with the object's name.
         what: String,
     },
+    /// A list has more objects than are read. A part of them does not show the remaining ones.
+    #[error("{what}: there are more than {max_objects} objects")]
+    TooMany {
+        /// The operation.
+        what: String,
+        /// The maximum number of objects.
+        max_objects: u32,
+    },
 }
 
 impl CallError {
@@ -49,7 +57,7 @@ impl CallError {
     fn source(&self) -> Option<&kube::Error> {
         match self {
             Self::Api { source, .. } => Some(source),
-            Self::Timeout { .. } => None,
+            Self::Timeout { .. } | Self::TooMany { .. } => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource};
@@ -18,6 +18,7 @@ use nudge_protocol::error_chain::chain;
 use tokio::sync::mpsc;
 
 use crate::call::call;
+use crate::part_objects::part_resource;
 
 /// The maximum size of a message, which is the API's bound of `note`.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -73,11 +74,7 @@ impl EventRecorder {
 
     /// Queues Events on the object of the config's name, if it exists.
     pub fn record_on_object(&self, kind: PartKind, config: &ConfigKey, events: &[EventRecord]) {
-        let resource = match kind {
-            PartKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
-            PartKind::Secret => ApiResource::erase::<Secret>(&()),
-        };
-        let (namespace, name) = (config.namespace.clone(), config.name.to_string());
+        let (resource, namespace, name) = (part_resource(kind), config.namespace.clone(), config.name.to_string());
         self.queue(&EventSubject::Named { resource, namespace, name }, events);
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::call::{CallError, call};
+use crate::listing::for_each_listed;
 
 /// The maximum age of the addresses before they are read again.
 const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
@@ -23,10 +24,6 @@ const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
 const MAX_USABLE_AGE: Duration = Duration::from_mins(5);
 /// The maximum age of the nodes before they are read again. It is higher because there may be many nodes.
 const MAX_NODES_AGE: Duration = Duration::from_mins(1);
-/// The number of objects in one page of a list.
-const PAGE_SIZE: u32 = 200;
-/// The maximum number of pages.
-const MAX_PAGES: usize = 100;
 /// The namespace of the system's own Services.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 /// The namespace of the API server's own Service.
@@ -40,15 +37,7 @@ const SERVER_SLICES_SELECTOR: &str = "kubernetes.io/service-name=kubernetes";
     "Nudge does not know the addresses of the API server, of kube-system and of nodes; apply the component again, with its ClusterRole, \
      and its Roles in kube-system and default"
 )]
-pub struct GuardedReadError(#[source] ReadCause);
-
-#[derive(Debug, thiserror::Error)]
-enum ReadCause {
-    #[error(transparent)]
-    Call(#[from] CallError),
-    #[error("there are more {0} than Nudge reads (20,000)")]
-    TooMany(String),
-}
+pub struct GuardedReadError(#[source] CallError);
 
 /// The reader of the guarded addresses, which caches them for a while.
 pub struct GuardedReader {
@@ -96,7 +85,7 @@ impl GuardedReader {
         }
     }
 
-    async fn read_all(&self) -> Result<GuardedAddresses, ReadCause> {
+    async fn read_all(&self) -> Result<GuardedAddresses, CallError> {
         let mut guarded = GuardedAddresses {
             nodes: self.nodes().await?,
             allowed_ranges: self.lent.clone(),
@@ -112,14 +101,14 @@ impl GuardedReader {
             add_service(service, &mut guarded);
         }
         match self.add_slices(&mut guarded).await {
-            Err(ReadCause::Call(error)) if error.code() == Some(404) => self.add_all_endpoints(&mut guarded).await?,
+            Err(error) if error.code() == Some(404) => self.add_all_endpoints(&mut guarded).await?,
             result => result?,
         }
         Ok(guarded)
     }
 
     /// Adds the endpoints of Services, of every family of addresses.
-    async fn add_slices(&self, guarded: &mut GuardedAddresses) -> Result<(), ReadCause> {
+    async fn add_slices(&self, guarded: &mut GuardedAddresses) -> Result<(), CallError> {
         let slices = |namespace: &str| Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
         add_each(slices(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_slice).await?;
         add_each(slices(SERVER_NAMESPACE), ListParams::default().labels(SERVER_SLICES_SELECTOR), guarded, add_slice)
@@ -127,7 +116,7 @@ impl GuardedReader {
     }
 
     /// Adds the endpoints of Services on servers without slices (Kubernetes 1.20).
-    async fn add_all_endpoints(&self, guarded: &mut GuardedAddresses) -> Result<(), ReadCause> {
+    async fn add_all_endpoints(&self, guarded: &mut GuardedAddresses) -> Result<(), CallError> {
         let endpoints = |namespace: &str| Api::<Endpoints>::namespaced(self.client.clone(), namespace);
         add_each(endpoints(SYSTEM_NAMESPACE), ListParams::default(), guarded, add_endpoints).await?;
         let server_endpoints = endpoints(SERVER_NAMESPACE);
@@ -140,7 +129,7 @@ impl GuardedReader {
     }
 
     /// Returns the addresses of nodes, of every kind.
-    async fn nodes(&self) -> Result<HashSet<IpAddr>, ReadCause> {
+    async fn nodes(&self) -> Result<HashSet<IpAddr>, CallError> {
         let mut nodes = self.nodes.lock().await;
         if let Some((_, known)) = nodes.as_ref().filter(|(read_at, _)| read_at.elapsed() < MAX_NODES_AGE) {
             return Ok(known.clone());
@@ -158,24 +147,12 @@ async fn add_each<K>(
     params: ListParams,
     guarded: &mut GuardedAddresses,
     add: fn(&K, &mut GuardedAddresses),
-) -> Result<(), ReadCause>
+) -> Result<(), CallError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let mut params = params.limit(PAGE_SIZE);
-    for _ in 0..MAX_PAGES {
-        let action = || format!("listing {}", K::plural(&()));
-        let page = call(action, api.list(&params)).await?;
-        for object in &page.items {
-            add(object, guarded);
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
-    // A part of the objects does not show the remaining objects.
-    Err(ReadCause::TooMany(K::plural(&()).into_owned()))
+    let listing = || format!("listing {}", K::plural(&()));
+    for_each_listed(listing, &api, params, |object| add(&object, guarded)).await
 }
 
 /// Adds the addresses of a node, without names of hosts.

@@ -17,6 +17,7 @@ pub mod object_holders;
 pub mod object_supervisor;
 pub mod own_rights;
 pub mod panics;
+pub mod part_objects;
 pub mod queue;
 pub mod spans;
 pub mod turns;

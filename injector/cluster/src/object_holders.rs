@@ -1,92 +1,87 @@
 //! The ConfigMaps and Secrets that pods and templates of workloads name. All of a namespace is listed: eight lists, at
 //! the same time.
 
-use std::fmt::Debug;
+use std::sync::Arc;
 
-use futures::try_join;
+use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
 use nudge_api::PartKind;
 use nudge_core::pods::{ObjectHolders, references};
-use serde::de::DeserializeOwned;
 
-use crate::call::{CallError, call};
-use crate::listing::for_each_object;
+use crate::call::CallError;
+use crate::lenient_object::Lenient;
+use crate::listing::for_each_listed;
 
 /// Objects, each with a workload or pod that names it.
 type Named = Vec<((PartKind, String), String)>;
+
+const TEMPLATE: &str = "/spec/template/spec";
+const TEMPLATE_OF_CRON_JOB: &str = "/spec/jobTemplate/spec/template/spec";
+const POD: &str = "/spec";
 
 /// Returns the objects that templates of workloads of the namespace name, and those that these pods name, injected or
 /// not. Of several that name an object, it has one, and no ReplicaSet or pod unless nothing else names it.
 pub async fn object_holders(
     client: &Client,
     namespace: &str,
-    counts: impl Fn(&Pod) -> bool,
+    counts: impl Fn(&DynamicObject) -> bool + Sync,
 ) -> Result<ObjectHolders, CallError> {
-    let (deployments, stateful_sets, daemon_sets, cron_jobs, jobs, controllers, replica_sets, pods) = try_join!(
-        Box::pin(named_by(client, namespace, |object: Deployment| object.spec?.template.spec)),
-        Box::pin(named_by(client, namespace, |object: StatefulSet| object.spec?.template.spec)),
-        Box::pin(named_by(client, namespace, |object: DaemonSet| object.spec?.template.spec)),
-        Box::pin(named_by_cron_jobs(client, namespace)),
-        Box::pin(named_by(client, namespace, |object: Job| object.spec?.template.spec)),
-        Box::pin(named_by(client, namespace, |object: ReplicationController| object.spec?.template?.spec)),
-        Box::pin(named_by(client, namespace, |object: ReplicaSet| object.spec?.template?.spec)),
-        Box::pin(named_by(client, namespace, |pod: Pod| if counts(&pod) { pod.spec } else { None })),
-    )?;
+    let kinds = [
+        (ApiResource::erase::<Deployment>(&()), TEMPLATE),
+        (ApiResource::erase::<StatefulSet>(&()), TEMPLATE),
+        (ApiResource::erase::<DaemonSet>(&()), TEMPLATE),
+        (ApiResource::erase::<CronJob>(&()), TEMPLATE_OF_CRON_JOB),
+        (ApiResource::erase::<Job>(&()), TEMPLATE),
+        (ApiResource::erase::<ReplicationController>(&()), TEMPLATE),
+        (ApiResource::erase::<ReplicaSet>(&()), TEMPLATE),
+        (ApiResource::erase::<Pod>(&()), POD),
+    ];
+    let lists = kinds.map(async |(kind, pod_spec)| {
+        let counts = |object: &DynamicObject| pod_spec != POD || counts(object);
+        match named_by(client, namespace, &kind, pod_spec, &counts).await {
+            // Before Kubernetes 1.21, CronJobs are in another version of the API.
+            Err(error) if error.code() == Some(404) && pod_spec == TEMPLATE_OF_CRON_JOB => {
+                let (version, api_version) = ("v1beta1".to_owned(), "batch/v1beta1".to_owned());
+                named_by(client, namespace, &ApiResource { version, api_version, ..kind }, pod_spec, &counts).await
+            }
+            named => named,
+        }
+    });
     let mut holders = ObjectHolders::new();
-    let lists = [deployments, stateful_sets, daemon_sets, cron_jobs, jobs, controllers, replica_sets, pods];
-    for (object, holder) in lists.into_iter().flatten() {
+    for (object, holder) in try_join_all(lists).await?.into_iter().flatten() {
         holders.entry(object).or_insert(holder);
     }
     Ok(holders)
 }
 
-/// Returns what the objects of a kind name in the specification of their pods.
-async fn named_by<K>(
+/// Returns what the objects of a kind that count name in the specification of their pods.
+async fn named_by(
     client: &Client,
     namespace: &str,
-    pod_spec: impl Fn(K) -> Option<PodSpec>,
-) -> Result<Named, CallError>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let mut named = Named::new();
-    for_each_object::<K>(client, namespace, |object| {
-        let holder = format!("{} {}", K::kind(&()), object.name_any());
-        named.extend(pod_spec(object).iter().flat_map(references).map(|object| (object, holder.clone())));
+    kind: &ApiResource,
+    pod_spec: &str,
+    counts: impl Fn(&DynamicObject) -> bool,
+) -> Result<Named, CallError> {
+    let api: Api<Lenient<DynamicObject>> = Api::namespaced_with(client.clone(), namespace, kind);
+    let listing = || format!("listing {} in {namespace}", kind.plural);
+    let (mut named, mut fault) = (Named::new(), None);
+    for_each_listed(listing, &api, ListParams::default(), |Lenient(mut object)| {
+        let holder = format!("{} {}", kind.kind, object.name_any());
+        let is_counted = counts(&object);
+        let spec = object.data.pointer_mut(pod_spec).filter(|_| is_counted).map(std::mem::take);
+        match spec.map(serde_json::from_value::<PodSpec>).transpose() {
+            Ok(spec) => {
+                named.extend(spec.iter().flat_map(references).map(|object| (object, holder.clone())));
+            }
+            Err(error) => fault = Some(error),
+        }
     })
     .await?;
-    Ok(named)
-}
-
-async fn named_by_cron_jobs(client: &Client, namespace: &str) -> Result<Named, CallError> {
-    match named_by(client, namespace, |object: CronJob| object.spec?.job_template.spec?.template.spec).await {
-        // Before Kubernetes 1.21, CronJobs are in another version of the API.
-        Err(error) if error.code() == Some(404) => {}
-        listed => return listed,
-    }
-    let named = old_cron_jobs(client, namespace).await?.into_iter().flat_map(|object| {
-        let spec = object.data.pointer("/spec/jobTemplate/spec/template/spec").cloned().unwrap_or_default();
-        let spec = serde_json::from_value::<PodSpec>(spec).ok();
-        let holder = format!("CronJob {}", object.name_any());
-        spec.iter().flat_map(references).map(|object| (object, holder.clone())).collect::<Vec<_>>()
-    });
-    Ok(named.collect())
-}
-
-async fn old_cron_jobs(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>, CallError> {
-    let kind = ApiResource {
-        group: "batch".to_owned(),
-        version: "v1beta1".to_owned(),
-        api_version: "batch/v1beta1".to_owned(),
-        kind: "CronJob".to_owned(),
-        plural: "cronjobs".to_owned(),
-    };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
-    let listing = || format!("listing cronjobs in {namespace}");
-    Ok(call(listing, api.list(&ListParams::default())).await?.items)
+    let unreadable = |error| CallError::Api { what: listing(), source: Arc::new(kube::Error::SerdeError(error)) };
+    fault.map_or(Ok(named), |error| Err(unreadable(error)))
 }

@@ -37,6 +37,9 @@ impl FailureCause {
             CallError::Timeout { .. } => {
                 return Self { refused, code, text: "the API server does not answer".to_owned() };
             }
+            CallError::TooMany { max_objects, .. } => {
+                return Self { refused, code, text: format!("there are more than {max_objects} objects") };
+            }
             CallError::Api { source, .. } => source,
         };
         let text = match &**source {

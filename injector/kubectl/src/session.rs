@@ -9,10 +9,11 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::ClientBuilder;
-use kube::core::Status;
+use kube::core::{DynamicObject, Status};
 use kube::{Api, Client, Resource};
-use nudge_api::VersionedConfig;
+use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::kubeconfig::client_fault;
+use nudge_cluster::part_objects::part_resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -84,6 +85,11 @@ impl Session {
     /// Returns the API for the objects of a kind in the namespace.
     pub(crate) fn api<K: NamespacedKind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Returns the API for the objects of a kind of parts in the namespace, whatever they hold.
+    pub(crate) fn parts(&self, kind: PartKind) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &part_resource(kind))
     }
 
     /// Lists the objects of a kind in the namespace; messages call them `plural`.

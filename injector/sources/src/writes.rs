@@ -230,7 +230,7 @@ fn api_status(error: &CallError) -> Option<&kube::core::Status> {
             kube::Error::Api(status) => Some(status),
             _ => None,
         },
-        CallError::Timeout { .. } => None,
+        CallError::Timeout { .. } | CallError::TooMany { .. } => None,
     }
 }
 

@@ -3,9 +3,9 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
-use kube::core::PartialObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::object_holders::object_holders;
@@ -217,7 +217,7 @@ impl Lookups for KubeLookups {
         let (client, of_namespace) = (self.client.clone(), namespace.to_owned());
         let list = || async move {
             // An agent does without the version that its pod was admitted with.
-            let has_no_agent = |pod: &Pod| !pod.labels().contains_key(labels::AGENT);
+            let has_no_agent = |pod: &DynamicObject| !pod.labels().contains_key(labels::AGENT);
             object_holders(&client, &of_namespace, has_no_agent).await.map(|holders| Some(Arc::new(holders)))
         };
         let listed = timeout(HOLDERS_TIMEOUT, self.holders.get(&namespace.to_owned(), list)).await;

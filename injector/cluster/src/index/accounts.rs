@@ -31,15 +31,7 @@ impl Index {
 
     /// Removes a service account.
     pub fn remove_account(&self, namespace: &str, name: &str) {
-        let removed = {
-            let Some(mut state) = self.lock_namespace(namespace) else { return };
-            state.left_out.remove(WatchedKind::Accounts, name);
-            let removed = state.accounts.remove(name);
-            if removed.is_some() {
-                state.relist_left_out(WatchedKind::Accounts);
-            }
-            removed
-        };
+        let removed = self.remove_object(WatchedKind::Accounts, namespace, name, |state| state.accounts.remove(name));
         self.notify_account_gone(namespace, name, removed.as_deref());
     }
 

@@ -8,6 +8,7 @@ use nudge_core::governance::MAX_APPROVER_GROUPS_BYTES;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::labels;
 
+use super::namespace_state::NamespaceState;
 use super::{Index, IndexEvent, WatchedKind};
 use crate::watch_health::WatchHealth;
 
@@ -79,13 +80,8 @@ impl Index {
 
     /// Removes an approval.
     pub fn remove_approval(&self, namespace: &str, name: &str) {
-        let key = {
-            let Some(mut state) = self.lock_namespace(namespace) else { return };
-            state.left_out.remove(WatchedKind::Approvals, name);
-            let Some((key, _)) = state.approvals.remove(name) else { return };
-            state.relist_left_out(WatchedKind::Approvals);
-            key
-        };
+        let remove = |state: &mut NamespaceState| state.approvals.remove(name);
+        let Some((key, _)) = self.remove_object(WatchedKind::Approvals, namespace, name, remove) else { return };
         self.notify(&IndexEvent::Config(key));
     }
 }

@@ -150,14 +150,13 @@ impl Index {
 
     /// Removes a config.
     pub fn remove_config(&self, key: &ConfigKey) {
-        let removed = {
-            let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            state.left_out.remove(WatchedKind::Configs, key.name.as_str());
-            let Some(removed) = state.configs.remove(key) else { return };
+        let remove = |state: &mut NamespaceState| {
+            let removed = state.configs.remove(key)?;
             state.config_bytes -= removed.bytes;
-            state.relist_left_out(WatchedKind::Configs);
-            removed.config
+            Some(removed.config)
         };
+        let (kind, name) = (WatchedKind::Configs, key.name.as_str());
+        let Some(removed) = self.remove_object(kind, &key.namespace, name, remove) else { return };
         self.wake(key);
         self.notify(&IndexEvent::ConfigGone(key.clone(), removed));
     }
@@ -208,14 +207,9 @@ impl Index {
 
     /// Removes a part.
     pub fn remove_part(&self, object: &ObjectKey) {
-        let config = {
-            let Some(mut state) = self.lock_namespace(&object.namespace) else { return };
-            let kind = WatchedKind::of_part(object.kind);
-            state.left_out.remove(kind, &object.name);
-            let Some(config) = state.parts.remove(object) else { return };
-            state.relist_left_out(kind);
-            config
-        };
+        let (kind, remove) =
+            (WatchedKind::of_part(object.kind), |state: &mut NamespaceState| state.parts.remove(object));
+        let Some(config) = self.remove_object(kind, &object.namespace, &object.name, remove) else { return };
         self.notify(&IndexEvent::Config(config));
     }
 
@@ -226,24 +220,22 @@ impl Index {
 
     /// Sets or removes the metadata of the config's published ConfigMap.
     pub fn set_published_meta(&self, key: ConfigKey, meta: Option<PublishedMeta>) {
-        {
+        let (kind, name) = (WatchedKind::Published, key.name.as_str());
+        if let Some(meta) = meta {
             let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
             let before = state.published.get(&key);
-            if before == meta.as_ref() && meta.is_some() {
+            if before == Some(&meta) {
                 return;
             }
-            let (name, is_known) = (key.name.as_str(), before.is_some());
-            if let Some(meta) = meta {
-                if !state.has_room(WatchedKind::Published, &key.namespace, name, is_known) {
-                    return;
-                }
-                state.published.insert(key.clone(), meta);
-            } else {
-                state.left_out.remove(WatchedKind::Published, name);
-                if state.published.remove(&key).is_none() {
-                    return;
-                }
-                state.relist_left_out(WatchedKind::Published);
+            let is_known = before.is_some();
+            if !state.has_room(kind, &key.namespace, name, is_known) {
+                return;
+            }
+            state.published.insert(key.clone(), meta);
+        } else {
+            let remove = |state: &mut NamespaceState| state.published.remove(&key);
+            if self.remove_object(kind, &key.namespace, name, remove).is_none() {
+                return;
             }
         }
         self.notify(&IndexEvent::Config(key));

@@ -75,6 +75,21 @@ impl Index {
         MutexGuard::try_map(self.lock(), |inner| inner.namespaces.get_mut(namespace)).ok()
     }
 
+    /// Removes an object by `remove`, which returns it if it was kept. There is room for one that was left out, then.
+    pub(super) fn remove_object<T>(
+        &self,
+        kind: WatchedKind,
+        namespace: &str,
+        name: &str,
+        remove: impl FnOnce(&mut NamespaceState) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock_namespace(namespace)?;
+        state.left_out.remove(kind, name);
+        let removed = remove(&mut state)?;
+        state.relist_left_out(kind);
+        Some(removed)
+    }
+
     pub(super) fn notify(&self, event: &IndexEvent) {
         for listener in self.listeners.read().iter() {
             listener(event);

@@ -141,16 +141,14 @@ impl Index {
 
     /// Removes a pod.
     pub fn remove_pod(&self, key: &PodKey) {
-        let pod = {
-            let Some(mut state) = self.lock_namespace(&key.namespace) else { return };
-            state.left_out.remove(WatchedKind::Pods, &key.name);
-            let Some(entry) = state.pods.remove(key) else { return };
+        let remove = |state: &mut NamespaceState| {
+            let entry = state.pods.remove(key)?;
             state.unsubscribe(&entry.state);
             state.leave_node(&entry.state);
-            state.relist_left_out(WatchedKind::Pods);
             entry.wake.send_replace(());
-            entry.state
+            Some(entry.state)
         };
+        let Some(pod) = self.remove_object(WatchedKind::Pods, &key.namespace, &key.name, remove) else { return };
         if let Some(listener) = self.pod_gone.get() {
             listener(&pod);
         }

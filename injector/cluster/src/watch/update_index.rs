@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
-use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::{Resource, ResourceExt};
 use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::namespaces::NamespaceRule;
@@ -15,7 +15,7 @@ use nudge_protocol::error_chain::chain;
 use nudge_protocol::{NameError, labels};
 
 use super::WatchChange;
-use super::follow::{HasMeta, Unparsed, label, names};
+use super::follow::{Unparsed, label, names};
 use crate::index::{Index, StateOrigin, WatchScope, WatchedKind};
 
 /// The maximum size of the annotation with the number of parts that is kept.
@@ -85,7 +85,7 @@ pub(super) fn policy_sink(index: Arc<Index>) -> impl FnMut(WatchChange<DynamicOb
 
 /// Returns a sink that keeps the objects of a kind in the scope, each by `put`. Objects of namespaces that are not
 /// enabled are ignored.
-pub(super) fn object_sink<T: HasMeta>(
+pub(super) fn object_sink<T: Resource>(
     index: Arc<Index>,
     scope: WatchScope,
     kind: WatchedKind,
@@ -96,7 +96,7 @@ pub(super) fn object_sink<T: HasMeta>(
     move |change| match change {
         WatchChange::Listing => listed = Some(HashSet::new()),
         WatchChange::Found(object) => {
-            let (namespace, name) = names(object.object_meta());
+            let (namespace, name) = names(object.meta());
             if index.is_enabled(&namespace) {
                 put(&index, object, StateOrigin::List);
                 if index.has(kind, &namespace, &name) {
@@ -106,12 +106,12 @@ pub(super) fn object_sink<T: HasMeta>(
         }
         WatchChange::Listed(began) => index.complete_list(&scope, kind, began, &listed.take().unwrap_or_default()),
         WatchChange::Put(object) => {
-            if index.is_enabled(object.object_meta().namespace.as_deref().unwrap_or_default()) {
+            if index.is_enabled(object.meta().namespace.as_deref().unwrap_or_default()) {
                 put(&index, object, StateOrigin::Watch);
             }
         }
         WatchChange::Gone(object) => {
-            let (namespace, name) = names(object.object_meta());
+            let (namespace, name) = names(object.meta());
             index.remove(kind, &namespace, &name);
         }
         WatchChange::Unparsed(Unparsed { namespace, name, gone: true, .. }) => index.remove(kind, &namespace, &name),

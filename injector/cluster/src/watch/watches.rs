@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use futures::future::{BoxFuture, join_all, pending};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
-use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
-use kube::{Api, Client, Resource};
+use kube::core::PartialObjectMeta;
+use kube::{Client, Resource};
 use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::namespaces::NamespaceRule;
 use nudge_protocol::error_chain::chain;
@@ -18,7 +18,7 @@ use nudge_protocol::labels;
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::follow::{Following, Metadata, Source, Whole, follow};
+use super::follow::{Following, KubeSource, Source, follow};
 use super::start_pace::Pace;
 use super::update_index::{
     namespace_sink, object_sink, policy_sink, put_account, put_approval, put_config, put_part, put_pod, put_published,
@@ -121,7 +121,7 @@ pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSet
     let policies = if policies { watches.watch_policies() } else { Box::pin(pending()) };
     let health = WatchHealth::new("namespaces");
     watches.index.add_health(health.clone());
-    let source = Metadata(Api::<Namespace>::all(watches.client.clone()));
+    let source = KubeSource::<PartialObjectMeta<Namespace>>::metadata(&watches.client, None);
     let sink = namespace_sink(Arc::clone(&watches.index), watches.settings.enabled.clone());
     let following = watches.following(source, watches.settings.enabled.selector(), METADATA_PAGE_SIZE, health);
     tokio::select! {
@@ -220,7 +220,6 @@ impl Watches {
     fn watch_policies(&self) -> BoxFuture<'static, ()> {
         let health = WatchHealth::new("rolloutpolicies");
         self.index.expect_policies(health.clone());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<RolloutPolicy>(&()));
         let (index, sink) = (Arc::clone(&self.index), policy_sink(Arc::clone(&self.index)));
         let on_failure = move |error: &FollowError, failures: u32| {
             let cause = match error {
@@ -237,73 +236,62 @@ impl Watches {
                 log(None, error, failures);
             }
         };
-        Box::pin(follow(self.following(Whole(api), "", WHOLE_PAGE_SIZE, health), sink, on_failure))
+        let following = self.whole::<RolloutPolicy, _>(&WatchScope::Cluster, "", WHOLE_PAGE_SIZE, health);
+        Box::pin(follow(following, sink, on_failure))
     }
 
     fn watch(&self, kind: WatchedKind, scope: &WatchScope, health: WatchHealth) -> BoxFuture<'static, ()> {
         match kind {
             WatchedKind::Configs => {
-                let source = Whole(self.dynamic_api::<VersionedConfig>(scope));
-                self.run(self.following(source, "", WHOLE_PAGE_SIZE, health), scope, kind, put_config)
+                let following = self.whole::<VersionedConfig, _>(scope, "", WHOLE_PAGE_SIZE, health);
+                self.run(following, scope, kind, put_config)
             }
             WatchedKind::Approvals => {
-                let source = Whole(self.dynamic_api::<VersionApproval>(scope));
-                let following = self.following(source, "", WHOLE_PAGE_SIZE, health);
+                let following = self.whole::<VersionApproval, _>(scope, "", WHOLE_PAGE_SIZE, health);
                 self.run(following, scope, kind, |index, approval, _| put_approval(index, approval))
             }
             WatchedKind::ConfigMaps => {
-                let following = self.following_metadata::<ConfigMap>(scope, labels::CONFIG, health);
+                let following = self.metadata::<ConfigMap>(scope, labels::CONFIG, health);
                 self.run(following, scope, kind, |index, object, _| put_part(index, &object, PartKind::ConfigMap))
             }
             WatchedKind::Secrets => {
-                let following = self.following_metadata::<Secret>(scope, labels::CONFIG, health);
+                let following = self.metadata::<Secret>(scope, labels::CONFIG, health);
                 self.run(following, scope, kind, |index, object, _| put_part(index, &object, PartKind::Secret))
             }
             WatchedKind::Published => {
-                let following = self.following_metadata::<ConfigMap>(scope, labels::FOLLOWS, health);
+                let following = self.metadata::<ConfigMap>(scope, labels::FOLLOWS, health);
                 self.run(following, scope, kind, |index, object, _| put_published(index, &object))
             }
             WatchedKind::Accounts => {
-                let following = self.following_metadata::<ServiceAccount>(scope, "", health);
+                let following = self.metadata::<ServiceAccount>(scope, "", health);
                 self.run(following, scope, kind, |index, account, _| put_account(index, &account))
             }
             WatchedKind::Pods => {
-                let following = self.following(Whole(self.api::<Pod>(scope)), labels::AGENT, POD_PAGE_SIZE, health);
+                let following = self.whole::<Pod, _>(scope, labels::AGENT, POD_PAGE_SIZE, health);
                 self.run(following, scope, kind, |index, pod, _| put_pod(index, &pod))
             }
         }
     }
 
-    /// Returns an API that parses objects one by one: an object that this release can't parse must not hide the other
-    /// objects.
-    fn dynamic_api<K: Resource<DynamicType = ()>>(&self, scope: &WatchScope) -> Api<DynamicObject> {
-        let resource = ApiResource::erase::<K>(&());
-        match scope {
-            WatchScope::Cluster => Api::all_with(self.client.clone(), &resource),
-            WatchScope::Namespace(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-        }
+    /// Returns how to follow whole objects of the kind `K`. As [`kube::core::DynamicObject`], one that this release can't parse hides
+    /// no other object.
+    fn whole<K: Resource<DynamicType = ()>, T>(
+        &self,
+        scope: &WatchScope,
+        labels: &'static str,
+        page_size: u32,
+        health: WatchHealth,
+    ) -> Following<KubeSource<T>> {
+        self.following(KubeSource::whole::<K>(&self.client, scope.namespace()), labels, page_size, health)
     }
 
-    fn api<K>(&self, scope: &WatchScope) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        match scope {
-            WatchScope::Cluster => Api::all(self.client.clone()),
-            WatchScope::Namespace(namespace) => Api::namespaced(self.client.clone(), namespace),
-        }
-    }
-
-    fn following_metadata<K>(
+    fn metadata<K: Resource<DynamicType = ()>>(
         &self,
         scope: &WatchScope,
         labels: &'static str,
         health: WatchHealth,
-    ) -> Following<Metadata<K>>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        self.following(Metadata(self.api::<K>(scope)), labels, METADATA_PAGE_SIZE, health)
+    ) -> Following<KubeSource<PartialObjectMeta<K>>> {
+        self.following(KubeSource::metadata(&self.client, scope.namespace()), labels, METADATA_PAGE_SIZE, health)
     }
 
     fn following<S>(&self, source: S, labels: &'static str, page_size: u32, health: WatchHealth) -> Following<S> {

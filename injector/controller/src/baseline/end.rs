@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient_object::Lenient;
 use nudge_core::baseline::{is_adopted, is_untouched};
@@ -54,17 +53,7 @@ impl Controller {
         let (namespace, name) = (&key.namespace, key.name.as_str());
         for kind in &config.spec.objects {
             let reading = || format!("reading {kind} {namespace}/{name}");
-            let exists = match kind {
-                PartKind::ConfigMap => {
-                    let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-                    call(reading, api.get_metadata_opt(name)).await?.is_some()
-                }
-                PartKind::Secret => {
-                    let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-                    call(reading, api.get_metadata_opt(name)).await?.is_some()
-                }
-            };
-            if exists {
+            if call(reading, self.parts(namespace, *kind).get_metadata_opt(name)).await?.is_some() {
                 return Ok(false);
             }
         }

@@ -2,15 +2,16 @@
 //! must not delete all configuration. If no leader saw a config's deletion, the config is found by its parts, which say
 //! that they were created for a config.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::DynamicObject;
 use kube::{Api, CustomResourceExt, ResourceExt as _};
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::object_holders::object_holders;
+use nudge_cluster::part_objects::part_resource;
 use nudge_core::keys::{ConfigKey, PartMeta};
 use nudge_core::versions::made_for_a_config;
 use nudge_protocol::labels;
@@ -105,6 +106,11 @@ impl Controller {
         Ok(())
     }
 
+    /// Returns the API of the objects of a kind, whatever they hold.
+    pub(crate) fn parts(&self, namespace: &str, kind: PartKind) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &part_resource(kind))
+    }
+
     /// Deletes exactly this object, and not another one that has its name by now.
     pub(super) async fn delete_part(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError> {
         let api = self.parts(namespace, part.kind);
@@ -117,15 +123,6 @@ impl Controller {
             Err(error) if matches!(error.code(), Some(404 | 409)) && error.refusal().is_none() => Ok(()),
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns the API of the objects of a kind, whatever they hold.
-    fn parts(&self, namespace: &str, kind: PartKind) -> Api<DynamicObject> {
-        let resource = match kind {
-            PartKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
-            PartKind::Secret => ApiResource::erase::<Secret>(&()),
-        };
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 }
 

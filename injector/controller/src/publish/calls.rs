@@ -9,6 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, Reason};
 use nudge_cluster::call::{CallError, call};
+use nudge_cluster::part_objects::read_part;
 use nudge_core::publish::{Publication, PublishedObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,10 +54,7 @@ impl ObjectApi<'_> {
     /// Reads an object, if it exists.
     pub(crate) async fn read(&self, name: &str) -> Result<Option<PublishedObject>, CallError> {
         let reading = || format!("reading {} {}/{name}", self.kind, self.namespace);
-        Ok(match self.kind {
-            PartKind::ConfigMap => call(reading, self.api::<ConfigMap>().get_opt(name)).await?.map(Into::into),
-            PartKind::Secret => call(reading, self.api::<Secret>().get_opt(name)).await?.map(Into::into),
-        })
+        call(reading, read_part::<ConfigMap, Secret>(self.client, self.namespace, self.kind, name)).await
     }
 
     /// Creates or replaces an object. Returns it as the API server has stored it.

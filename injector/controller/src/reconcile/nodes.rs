@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
@@ -110,7 +111,10 @@ impl Controller {
         let api: Api<Node> = Api::all(self.client.clone());
         let mut readiness = BTreeMap::new();
         let listing = || "listing Nodes".to_owned();
-        for_each_listed(listing, &api, |node| _ = readiness.insert(node.name_any(), is_ready(node))).await?;
+        for_each_listed(listing, &api, ListParams::default(), |node| {
+            _ = readiness.insert(node.name_any(), is_ready(node))
+        })
+        .await?;
         Ok(readiness)
     }
 }

@@ -4,14 +4,15 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient_object::Lenient;
+use nudge_cluster::part_objects::read_part;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{Contents, FactsByUid, PartFacts, contents_of};
+use nudge_core::publish::PublishedObject;
+use nudge_core::versions::{Contents, FactsByUid, PartFacts};
 use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 
@@ -70,19 +71,12 @@ impl Controller {
         kind: PartKind,
         name: &str,
     ) -> Result<Option<(PartFacts, Contents)>, CallError> {
-        let whole = |meta: &ObjectMeta, immutable: Option<bool>, content: Contents| {
-            (PartFacts::new(kind, meta, immutable, &content, &self.keys), content)
-        };
-        Ok(match kind {
-            PartKind::ConfigMap => self
-                .read_object(namespace, name)
-                .await?
-                .map(|map: ConfigMap| whole(&map.metadata, map.immutable, contents_of(map.data, map.binary_data))),
-            PartKind::Secret => self
-                .read_object(namespace, name)
-                .await?
-                .map(|secret: Secret| whole(&secret.metadata, secret.immutable, contents_of(None, secret.data))),
-        })
+        let part = read_part::<Lenient<ConfigMap>, Lenient<Secret>>(&self.client, namespace, kind, name);
+        let part = call(|| format!("reading {kind} {namespace}/{name}"), part).await?;
+        Ok(part.map(|PublishedObject { metadata, immutable, content, .. }| {
+            let (content, _) = content.into_parts();
+            (PartFacts::new(kind, &metadata, immutable, &content, &self.keys), content)
+        }))
     }
 
     /// Reads an object, if it exists.

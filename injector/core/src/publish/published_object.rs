@@ -46,6 +46,11 @@ impl PublishedContent {
         &self.values
     }
 
+    /// Returns whether a ConfigMap holds the value of this key as bytes.
+    pub fn is_binary(&self, key: &str) -> bool {
+        self.binary.contains(key)
+    }
+
     /// Returns the type of the Secret; `None` for a ConfigMap.
     pub fn secret_type(&self) -> Option<&str> {
         self.secret_type.as_deref()
@@ -104,6 +109,11 @@ impl From<Secret> for PublishedObject {
 }
 
 impl PublishedObject {
+    /// Returns the name of the object.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
     /// Returns the object as a ConfigMap.
     pub fn config_map(&self) -> ConfigMap {
         let PublishedContent { values, binary, .. } = &self.content;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client};
+use kube::Client;
 use nudge_api::PartKind;
 use nudge_cluster::lenient_object::Lenient;
-use nudge_core::versions::{Contents, contents_of};
+use nudge_cluster::part_objects::read_part;
+use nudge_core::publish::PublishedObject;
+use nudge_core::versions::Contents;
 
 /// One stored object. It has no `Debug`, because it holds values.
 pub struct Part {
@@ -42,27 +44,15 @@ pub trait PartSource: Send + Sync + 'static {
 impl PartSource for Client {
     fn read<'a>(&'a self, namespace: &'a str, kind: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>> {
         Box::pin(async move {
-            let client = self.clone();
-            let (meta, contents) = match kind {
-                PartKind::ConfigMap => {
-                    let maps = Api::<Lenient<ConfigMap>>::namespaced(client, namespace);
-                    let Lenient(object) = maps.get(name).await.map_err(part_error)?;
-                    (object.metadata, contents_of(object.data, object.binary_data))
-                }
-                PartKind::Secret => {
-                    let secrets = Api::<Lenient<Secret>>::namespaced(client, namespace);
-                    let Lenient(object) = secrets.get(name).await.map_err(part_error)?;
-                    (object.metadata, contents_of(None, object.data))
-                }
-            };
-            Ok(Part { uid: meta.uid.unwrap_or_default(), contents })
+            let part = read_part::<Lenient<ConfigMap>, Lenient<Secret>>(self, namespace, kind, name).await;
+            let PublishedObject { metadata, content, .. } = part.map_err(part_error)?.ok_or(PartError::Missing)?;
+            Ok(Part { uid: metadata.uid.unwrap_or_default(), contents: content.into_parts().0 })
         })
     }
 }
 
 fn part_error(error: kube::Error) -> PartError {
     match &error {
-        kube::Error::Api(status) if status.code == 404 => PartError::Missing,
         kube::Error::Api(status) if status.code == 403 => PartError::Forbidden,
         _ => PartError::Unavailable(Arc::new(error)),
     }

@@ -26,7 +26,7 @@ use crate::version::from_git::{self, GitFlags};
 use crate::version::from_oci::{self, FromOci};
 use crate::version::rules::{NamedRules, check, rules_of_config, rules_of_file};
 use crate::version::sources::{self, Sources};
-use crate::version::stored::{StoredPart, delete_object, label, objects};
+use crate::version::stored::{StoredPart, label, objects};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -311,8 +311,8 @@ async fn undo(
             preconditions: Some(Preconditions { uid, resource_version: None }),
             ..DeleteParams::default()
         };
-        match delete_object(session, kind, &name, &parameters).await {
-            Ok(()) => removed += 1,
+        match session.parts(kind).delete(&name, &parameters).await {
+            Ok(_) => removed += 1,
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(_) => remaining.push(object_name(kind, &name)),
         }

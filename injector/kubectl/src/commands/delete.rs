@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, deleting};
-use crate::version::stored::{delete_object, objects};
+use crate::version::stored::objects;
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -87,9 +87,9 @@ async fn delete_version(session: &Session, name: &str, version: &str, dry: DryRu
     for round in rounds {
         for (kind, meta) in &objects {
             let object = meta.name.as_deref().unwrap_or_default();
-            match delete_object(session, *kind, object, &deleting(*round)).await {
+            match session.parts(*kind).delete(object, &deleting(*round)).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                result => result.map_err(doing(format!("deleting {}", object_name(*kind, object))))?,
+                result => _ = result.map_err(doing(format!("deleting {}", object_name(*kind, object))))?,
             }
         }
     }

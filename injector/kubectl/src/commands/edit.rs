@@ -2,6 +2,7 @@
 
 use clap::Args;
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{Contents, object_name};
 use nudge_protocol::ConfigName;
 use zeroize::Zeroizing;
@@ -10,8 +11,7 @@ use crate::dry_run::DryRun;
 use crate::editor::{EditFile, editor};
 use crate::failure::Failure;
 use crate::followed_objects::{
-    ConfigText, TextObject, WriteError, check_follows, check_text, comments, document, parse, warn_of_other_writers,
-    write,
+    ConfigText, WriteError, check_follows, check_text, comments, document, parse, warn_of_other_writers, write,
 };
 use crate::session::Session;
 
@@ -36,13 +36,13 @@ pub(crate) struct Edit {
 }
 
 /// Returns the comments above the text.
-fn header(object: &TextObject, fault: Option<&str>) -> Vec<String> {
-    let title = object_name(object.kind(), object.name());
+fn header(object: &PublishedObject, fault: Option<&str>) -> Vec<String> {
+    let title = object_name(object.kind, object.name());
     let mut lines = vec![
         format!("Edit the keys and values of {title} below. Comments at the top are left out, and an empty"),
         "file cancels the edit. If the text can't be used, the file is opened again with the reason.".to_owned(),
     ];
-    let hidden: Vec<&str> = hidden_keys(object.contents()).collect();
+    let hidden: Vec<&str> = hidden_keys(object.content.values()).collect();
     if !hidden.is_empty() {
         lines.push(format!(
             "These keys are not shown, and stay, because their values are not text: {}",
@@ -72,10 +72,10 @@ fn without_header(text: &str) -> &str {
 }
 
 /// Returns the contents that the text stands for, with the keys that are not shown.
-fn read_text(text: &str, object: &TextObject) -> Result<Contents, String> {
+fn read_text(text: &str, object: &PublishedObject) -> Result<Contents, String> {
     let mut contents = parse(text)?;
-    for key in hidden_keys(object.contents()) {
-        let hidden = object.contents().get(key).cloned().unwrap_or_default();
+    for key in hidden_keys(object.content.values()) {
+        let hidden = object.content.values().get(key).cloned().unwrap_or_default();
         contents.entry(key.to_owned()).or_insert(hidden);
     }
     Ok(contents)
@@ -94,7 +94,7 @@ pub(crate) async fn run(session: &Session, command: &Edit) -> Result<(), Failure
     check_follows(&config, kind)?;
     let text = ConfigText::read(session, &config).await?;
     let object = text.object(kind, name)?;
-    let first = document(&header(object, None), object.contents()).map_err(Failure::new)?;
+    let first = document(&header(object, None), object.content.values()).map_err(Failure::new)?;
     let file = EditFile::new(name, &first)?;
     // An interrupt is for the editor: it must not end this program, which removes the file.
     #[cfg(unix)]
@@ -128,7 +128,7 @@ async fn edit(
     session: &Session,
     config: &VersionedConfig,
     before: &ConfigText,
-    object: &TextObject,
+    object: &PublishedObject,
     file: &EditFile,
     mut text: Zeroizing<String>,
 ) -> Result<EditEnd, Failure> {
@@ -147,10 +147,12 @@ async fn edit(
         let with_fault = |fault: &str| Zeroizing::new(comments(&header(object, Some(fault))) + body);
         // The lines of a fault are those of the file that the editor shows next.
         let fault = match read_text(&with_fault(""), object) {
-            Ok(contents) if contents == *object.contents() => return Ok(EditEnd::Cancelled("nothing is changed")),
+            Ok(contents) if contents == *object.content.values() => {
+                return Ok(EditEnd::Cancelled("nothing is changed"));
+            }
             Ok(contents) => {
                 let mut after = before.contents();
-                after.insert(object.kind(), contents.clone());
+                after.insert(object.kind, contents.clone());
                 match check_text(session, config, &after, before.lacks_secret).await {
                     Ok(()) => return Ok(EditEnd::Contents(contents)),
                     Err(failure) => failure.message,
@@ -175,14 +177,15 @@ mod tests {
 
     use super::*;
 
-    fn object() -> TextObject {
+    fn object() -> PublishedObject {
         let map = json!({"metadata": {"name": "game"}, "data": {"lives": "3"}, "binaryData": {"raw": "/w=="}});
         serde_json::from_value::<ConfigMap>(map).unwrap().into()
     }
 
     #[test]
     fn the_header_says_what_is_edited_and_what_is_wrong() {
-        let text = document(&header(&object(), Some("key lives: too many\nkey x: bad")), object().contents()).unwrap();
+        let text =
+            document(&header(&object(), Some("key lives: too many\nkey x: bad")), object().content.values()).unwrap();
         for part in [
             "ConfigMap game",
             "not text: raw\n#\n",
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn keys_that_are_not_shown_stay() {
         let lives = |text: &str| read_text(text, &object()).unwrap();
-        assert_eq!(lives("lives: \"3\""), *object().contents());
+        assert_eq!(lives("lives: \"3\""), *object().content.values());
         let contents = lives("speed: \"2\"");
         assert_eq!(contents.keys().collect::<Vec<_>>(), ["raw", "speed"]);
         assert_eq!(lives("raw: text")["raw"].as_slice(), b"text", "a text in its place is the user's");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_authoring::ContentError;
+use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{Contents, object_name};
 use nudge_protocol::{ConfigName, Key};
 use zeroize::Zeroizing;
@@ -13,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::Failure;
 use crate::followed_objects::{
-    ConfigText, TextObject, WriteError, check_follows, check_text, wait_for_text, warn_of_other_writers, write,
+    ConfigText, WriteError, check_follows, check_text, wait_for_text, warn_of_other_writers, write,
 };
 use crate::output::changes::changes;
 use crate::rollout::switch::wait_if_asked;
@@ -113,9 +114,9 @@ fn apply(contents: &Contents, edits: &BTreeMap<String, KeyEdit>) -> Contents {
 }
 
 /// Refuses edits of the ConfigMap that name a key of the Secret.
-fn check_keys(name: &str, secret: Option<&TextObject>, edits: &Edits) -> Result<(), Failure> {
+fn check_keys(name: &str, secret: Option<&PublishedObject>, edits: &Edits) -> Result<(), Failure> {
     let (Some(secret), Some(edits)) = (secret, edits.get(&PartKind::ConfigMap)) else { return Ok(()) };
-    match edits.keys().find(|key| secret.contents().contains_key(*key)) {
+    match edits.keys().find(|key| secret.content.values().contains_key(*key)) {
         None => Ok(()),
         Some(key) => Err(Failure::new(format!(
             "key {key} is in Secret {name}; change it with --secret-from-file={key}=FILE, or edit the Secret with kubectl nudge edit {name} \
@@ -157,14 +158,13 @@ async fn edit_objects(
     let name = config.metadata.name.as_deref().unwrap_or_default();
     for attempt in 1..=MAX_ATTEMPTS {
         let before = ConfigText::read(session, config).await?;
-        let secret = before.objects.iter().find(|object| object.kind() == PartKind::Secret);
-        check_keys(name, secret, edits)?;
+        check_keys(name, before.objects.get(&PartKind::Secret), edits)?;
         if attempt == 1 {
             warn(session, name, &before, edits);
         }
         let mut after = before.contents();
         for (kind, edits) in edits {
-            after.insert(*kind, apply(before.object(*kind, name)?.contents(), edits));
+            after.insert(*kind, apply(before.object(*kind, name)?.content.values(), edits));
         }
         check_text(session, config, &after, before.lacks_secret).await?;
         match write_objects(session, &before, &after, edits, dry).await {
@@ -184,14 +184,14 @@ async fn write_objects(
     edits: &Edits,
     dry: DryRun,
 ) -> Result<(), WriteError> {
-    for object in before.objects.iter().filter(|object| edits.contains_key(&object.kind())) {
-        let (kind, Some(contents)) = (object.kind(), after.get(&object.kind())) else { continue };
+    for (&kind, object) in before.objects.iter().filter(|(kind, _)| edits.contains_key(kind)) {
+        let Some(contents) = after.get(&kind) else { continue };
         let title = format!("{}/{}", kind.to_string().to_lowercase(), object.name());
-        let lines = if contents == object.contents() {
+        let lines = if contents == object.content.values() {
             format!("{title} has this text already\n")
         } else {
             write(session, object, contents, dry).await?;
-            let sides = [object.contents(), contents].map(|contents| vec![(kind, contents.clone())]);
+            let sides = [object.content.values(), contents].map(|contents| vec![(kind, contents.clone())]);
             let [old, new] = sides;
             let shown = if dry == DryRun::None { String::new() } else { changes(old, new, ("now", "new")) };
             format!("{shown}{title} edited{}\n", dry.suffix())
@@ -208,12 +208,12 @@ fn warn(session: &Session, name: &str, text: &ConfigText, edits: &Edits) {
             .out
             .warn(&format!("you may not read Secret {name}, so it is not checked whether it has one of the keys"));
     }
-    for object in &text.objects {
-        let Some(edits) = edits.get(&object.kind()) else { continue };
+    for (kind, object) in &text.objects {
+        let Some(edits) = edits.get(kind) else { continue };
         warn_of_other_writers(session, object);
         for (key, edit) in edits {
-            if *edit == KeyEdit::Removal && !object.contents().contains_key(key) {
-                session.out.warn(&format!("{} has no key {key}", object_name(object.kind(), name)));
+            if *edit == KeyEdit::Removal && !object.content.values().contains_key(key) {
+                session.out.warn(&format!("{} has no key {key}", object_name(*kind, name)));
             }
         }
     }
@@ -280,7 +280,7 @@ mod tests {
     fn keys_of_the_secret_come_from_files() {
         let secret: Secret =
             serde_json::from_value(json!({"metadata": {"name": "game"}, "data": {"pin": "MQ=="}})).unwrap();
-        let secret = TextObject::from(secret);
+        let secret = PublishedObject::from(secret);
         let check = |words: &[&str], secret| {
             let edits = edits(&parse(words).unwrap()).unwrap();
             check_keys("game", secret, &edits).err().map(|failure| failure.message)

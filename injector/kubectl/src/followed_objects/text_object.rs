@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::part_objects::read_part;
 use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{Contents, object_name};
 use serde_json::{Map, Value, json};
@@ -16,94 +17,59 @@ use crate::session::Session;
 /// The kinds of a config's objects, in the order of the parts of a version.
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
 
-/// One object of a config.
-pub(crate) struct TextObject {
-    pub(crate) object: PublishedObject,
-    /// The keys in `binaryData` of a ConfigMap.
-    binary_keys: BTreeSet<String>,
+/// Reads the object of this kind and name, if it exists.
+pub(crate) async fn read_text(
+    session: &Session,
+    kind: PartKind,
+    name: &str,
+) -> Result<Option<PublishedObject>, Failure> {
+    let object = read_part::<ConfigMap, Secret>(&session.client, &session.namespace, kind, name).await;
+    object.map_err(doing(format!("reading {}", object_name(kind, name))))
 }
 
-impl From<ConfigMap> for TextObject {
-    fn from(map: ConfigMap) -> Self {
-        let binary_keys = map.binary_data.iter().flatten().map(|(key, _)| key.clone()).collect();
-        Self { object: map.into(), binary_keys }
-    }
-}
-
-impl From<Secret> for TextObject {
-    fn from(secret: Secret) -> Self {
-        Self { object: secret.into(), binary_keys: BTreeSet::new() }
-    }
-}
-
-impl TextObject {
-    /// Reads the object of this kind and name, if it exists.
-    pub(crate) async fn read(session: &Session, kind: PartKind, name: &str) -> Result<Option<Self>, Failure> {
-        let context = format!("reading {}", object_name(kind, name));
-        Ok(match kind {
-            PartKind::ConfigMap => {
-                session.api::<ConfigMap>().get_opt(name).await.map_err(doing(context))?.map(Into::into)
+/// Returns the merge patch from an object to one with the new contents. It applies to exactly this object as it
+/// was read.
+pub(super) fn patch(object: &PublishedObject, contents: &Contents) -> Value {
+    let (mut text, mut bytes) = (Map::new(), Map::new());
+    let old = object.content.values();
+    let keys: BTreeSet<&String> = old.keys().chain(contents.keys()).collect();
+    for key in keys.into_iter().filter(|key| old.get(*key) != contents.get(*key)) {
+        let is_binary = object.content.is_binary(key);
+        let Some(value) = contents.get(key) else {
+            let field = if is_binary { &mut bytes } else { &mut text };
+            field.insert(key.clone(), Value::Null);
+            continue;
+        };
+        match (object.kind, std::str::from_utf8(value)) {
+            (PartKind::Secret, _) => {
+                text.insert(key.clone(), STANDARD.encode(value).into());
             }
-            PartKind::Secret => session.api::<Secret>().get_opt(name).await.map_err(doing(context))?.map(Into::into),
-        })
-    }
-
-    pub(crate) fn kind(&self) -> PartKind {
-        self.object.kind
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.object.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(crate) fn contents(&self) -> &Contents {
-        self.object.content.values()
-    }
-
-    /// Returns the merge patch from this object to one with the new contents. It applies to exactly this object as it
-    /// was read.
-    pub(crate) fn patch(&self, contents: &Contents) -> Value {
-        let (mut text, mut bytes) = (Map::new(), Map::new());
-        let old = self.contents();
-        let keys: BTreeSet<&String> = old.keys().chain(contents.keys()).collect();
-        for key in keys.into_iter().filter(|key| old.get(*key) != contents.get(*key)) {
-            let is_binary = self.binary_keys.contains(key);
-            let Some(value) = contents.get(key) else {
-                let field = if is_binary { &mut bytes } else { &mut text };
-                field.insert(key.clone(), Value::Null);
-                continue;
-            };
-            match (self.kind(), std::str::from_utf8(value)) {
-                (PartKind::Secret, _) => {
-                    text.insert(key.clone(), STANDARD.encode(value).into());
+            (PartKind::ConfigMap, Ok(value)) => {
+                text.insert(key.clone(), value.into());
+                if is_binary {
+                    bytes.insert(key.clone(), Value::Null);
                 }
-                (PartKind::ConfigMap, Ok(value)) => {
-                    text.insert(key.clone(), value.into());
-                    if is_binary {
-                        bytes.insert(key.clone(), Value::Null);
-                    }
-                }
-                (PartKind::ConfigMap, Err(_)) => {
-                    bytes.insert(key.clone(), STANDARD.encode(value).into());
-                    if old.contains_key(key) && !is_binary {
-                        text.insert(key.clone(), Value::Null);
-                    }
+            }
+            (PartKind::ConfigMap, Err(_)) => {
+                bytes.insert(key.clone(), STANDARD.encode(value).into());
+                if old.contains_key(key) && !is_binary {
+                    text.insert(key.clone(), Value::Null);
                 }
             }
         }
-        let mut patch = json!({"metadata": {"resourceVersion": self.object.metadata.resource_version}});
-        for (field, values) in [("data", text), ("binaryData", bytes)] {
-            if !values.is_empty() {
-                patch[field] = values.into();
-            }
-        }
-        patch
     }
+    let mut patch = json!({"metadata": {"resourceVersion": object.metadata.resource_version}});
+    for (field, values) in [("data", text), ("binaryData", bytes)] {
+        if !values.is_empty() {
+            patch[field] = values.into();
+        }
+    }
+    patch
 }
 
 /// The objects of a config, as far as the user may read them.
 pub(crate) struct ConfigText {
-    pub(crate) objects: Vec<TextObject>,
+    pub(crate) objects: BTreeMap<PartKind, PublishedObject>,
     /// Whether the user may not read the Secret.
     pub(crate) lacks_secret: bool,
 }
@@ -113,10 +79,10 @@ impl ConfigText {
     /// Secret.
     pub(crate) async fn read(session: &Session, config: &VersionedConfig) -> Result<Self, Failure> {
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        let mut text = Self { objects: Vec::new(), lacks_secret: false };
+        let mut text = Self { objects: BTreeMap::new(), lacks_secret: false };
         for kind in KINDS.into_iter().filter(|kind| config.spec.owns(*kind)) {
-            match TextObject::read(session, kind, name).await {
-                Ok(object) => text.objects.extend(object),
+            match read_text(session, kind, name).await {
+                Ok(object) => text.objects.extend(object.map(|object| (kind, object))),
                 Err(failure) if failure.status == 403 && kind == PartKind::Secret => text.lacks_secret = true,
                 Err(failure) => return Err(failure),
             }
@@ -125,8 +91,8 @@ impl ConfigText {
     }
 
     /// Returns the object of this kind, which must exist.
-    pub(crate) fn object(&self, kind: PartKind, name: &str) -> Result<&TextObject, Failure> {
-        self.objects.iter().find(|object| object.kind() == kind).ok_or_else(|| {
+    pub(crate) fn object(&self, kind: PartKind, name: &str) -> Result<&PublishedObject, Failure> {
+        self.objects.get(&kind).ok_or_else(|| {
             let command = match kind {
                 PartKind::ConfigMap => format!("kubectl create configmap {name} --from-file=PATH"),
                 PartKind::Secret => format!("kubectl create secret generic {name} --from-file=PATH"),
@@ -142,7 +108,7 @@ impl ConfigText {
     }
 
     pub(crate) fn contents(&self) -> BTreeMap<PartKind, Contents> {
-        self.objects.iter().map(|object| (object.kind(), object.contents().clone())).collect()
+        self.objects.iter().map(|(kind, object)| (*kind, object.content.values().clone())).collect()
     }
 }
 
@@ -152,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    fn map(object: Value) -> TextObject {
+    fn map(object: Value) -> PublishedObject {
         serde_json::from_value::<ConfigMap>(object).unwrap().into()
     }
 
@@ -172,22 +138,25 @@ mod tests {
             "data": {"lives": "5", "gone": null, "new": "", "raw": null, "bytes": "text"},
             "binaryData": {"raw": "/g==", "bytes": null, "old": null},
         });
-        assert_eq!(before.patch(&after), expected);
-        assert_eq!(before.patch(before.contents()), json!({"metadata": {"resourceVersion": "7"}}));
+        assert_eq!(patch(&before, &after), expected);
+        assert_eq!(patch(&before, before.content.values()), json!({"metadata": {"resourceVersion": "7"}}));
     }
 
     #[test]
     fn values_of_a_secret_are_encoded() {
         let secret =
             json!({"metadata": {"name": "shop", "resourceVersion": "7"}, "data": {"pin": "MQ==", "old": "MQ=="}});
-        let secret: TextObject = serde_json::from_value::<Secret>(secret).unwrap().into();
+        let secret: PublishedObject = serde_json::from_value::<Secret>(secret).unwrap().into();
         let expected = json!({"metadata": {"resourceVersion": "7"}, "data": {"pin": "Mg==", "old": null}});
-        assert_eq!(secret.patch(&contents(&[("pin", b"2")])), expected);
+        assert_eq!(patch(&secret, &contents(&[("pin", b"2")])), expected);
     }
 
     #[test]
     fn an_object_that_is_missing_says_how_it_is_made() {
-        let text = ConfigText { objects: vec![map(json!({"metadata": {"name": "shop"}}))], lacks_secret: false };
+        let text = ConfigText {
+            objects: [(PartKind::ConfigMap, map(json!({"metadata": {"name": "shop"}})))].into(),
+            lacks_secret: false,
+        };
         assert!(text.object(PartKind::ConfigMap, "shop").is_ok());
         let refusal = text.object(PartKind::Secret, "shop").err().unwrap().message;
         assert!(refusal.contains("kubectl create secret generic shop"), "{refusal}");

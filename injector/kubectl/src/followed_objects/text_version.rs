@@ -9,10 +9,11 @@ use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
 use nudge_core::followed_objects::{TEXT_DEBOUNCE, read_object};
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
+use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{ContentDigests, Contents, Seals, object_name};
 use tokio::time::{Instant, sleep};
 
-use super::{ConfigText, TextObject};
+use super::ConfigText;
 use crate::failure::{Exit, Failure};
 use crate::rollout::switch::READ_INTERVAL;
 use crate::session::Session;
@@ -34,12 +35,14 @@ pub(crate) async fn describe(session: &Session, config: &VersionedConfig) -> Res
 }
 
 /// Describes the version of this text.
-fn description(name: &str, config: &VersionedConfig, objects: Vec<TextObject>) -> Option<String> {
+fn description(
+    name: &str,
+    config: &VersionedConfig,
+    mut objects: BTreeMap<PartKind, PublishedObject>,
+) -> Option<String> {
     let mut content = Content::default();
-    let mut objects: BTreeMap<PartKind, TextObject> =
-        objects.into_iter().map(|object| (object.kind(), object)).collect();
     for kind in [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(|kind| config.spec.owns(*kind)) {
-        match read_object(kind, name, objects.remove(&kind).map(|object| object.object)) {
+        match read_object(kind, name, objects.remove(&kind)) {
             Ok(text) if kind == PartKind::ConfigMap => content.open = text.contents,
             Ok(text) => content.secret = text.contents,
             Err(why) => return Some(format!("there is no text yet: {}", why.message)),
@@ -188,6 +191,7 @@ fn by_kind(parts: Vec<(PartKind, Contents)>) -> BTreeMap<PartKind, Contents> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+    use nudge_core::publish::PublishedObject;
     use nudge_core::versions::part_digest;
     use serde_json::{Value, json};
     use zeroize::Zeroizing;
@@ -212,8 +216,8 @@ mod tests {
         let version = json!({"version": "1.0.0", "state": "Available", "keys": 1, "bytes": 1, "parts": [part]});
         let status = json!({"currentVersion": current, "versions": [version]});
         let map = lives.map(|lives| json!({"metadata": {"name": "shop"}, "data": {"lives": lives}}));
-        let map = map.map(|map| TextObject::from(serde_json::from_value::<ConfigMap>(map).unwrap()));
-        description("shop", &config(&status), map.into_iter().collect())
+        let map = map.map(|map| PublishedObject::from(serde_json::from_value::<ConfigMap>(map).unwrap()));
+        description("shop", &config(&status), map.into_iter().map(|map| (PartKind::ConfigMap, map)).collect())
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The write of an edit. No message about a Secret repeats the API server, which may quote a value.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Patch;
 use nudge_api::PartKind;
+use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{Contents, object_name};
 
-use super::TextObject;
+use super::text_object::patch;
 use crate::dry_run::DryRun;
 use crate::failure::Failure;
 use crate::rollout::field_managers;
@@ -22,20 +22,16 @@ pub(crate) enum WriteError {
 /// Writes the new contents of the object, unless this is a dry run on the client.
 pub(crate) async fn write(
     session: &Session,
-    object: &TextObject,
+    object: &PublishedObject,
     contents: &Contents,
     dry: DryRun,
 ) -> Result<(), WriteError> {
     if dry == DryRun::Client {
         return Ok(());
     }
-    let (name, params) = (object.name(), patching(dry));
-    let patch = Patch::Merge(object.patch(contents));
-    let written = match object.kind() {
-        PartKind::ConfigMap => session.api::<ConfigMap>().patch(name, &params, &patch).await.map(drop),
-        PartKind::Secret => session.api::<Secret>().patch(name, &params, &patch).await.map(drop),
-    };
-    written.map_err(|error| write_error(object.kind(), name, &error))
+    let patch = Patch::Merge(patch(object, contents));
+    let written = session.parts(object.kind).patch(object.name(), &patching(dry), &patch).await;
+    written.map(drop).map_err(|error| write_error(object.kind, object.name(), &error))
 }
 
 fn write_error(kind: PartKind, name: &str, error: &kube::Error) -> WriteError {
@@ -60,9 +56,9 @@ fn write_error(kind: PartKind, name: &str, error: &kube::Error) -> WriteError {
 }
 
 /// Warns of other writers of the object, such as a GitOps tool, which will undo an edit.
-pub(crate) fn warn_of_other_writers(session: &Session, object: &TextObject) {
-    let subject = format!("the data of {}", object_name(object.kind(), object.name()));
-    let entries = object.object.metadata.managed_fields.as_deref().unwrap_or_default();
+pub(crate) fn warn_of_other_writers(session: &Session, object: &PublishedObject) {
+    let subject = format!("the data of {}", object_name(object.kind, object.name()));
+    let entries = object.metadata.managed_fields.as_deref().unwrap_or_default();
     if let Some(warning) = field_managers::warning(&subject, field_managers::DATA, entries) {
         session.out.warn(&warning);
     }

@@ -159,8 +159,7 @@ impl PlannedVersion {
         let lacks_secret = stored.lacks_secret && !written.contains_key(&PartKind::Secret);
         let mut planned = Self::of(config);
         let mut contents = ContentsByKind::new();
-        let mut objects: BTreeMap<PartKind, _> =
-            stored.objects.into_iter().map(|object| (object.kind(), object.object)).collect();
+        let mut objects = stored.objects;
         for kind in [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(|kind| planned.config.spec.owns(*kind)) {
             if let Some(written) = written.get(&kind) {
                 contents.insert(kind, written.clone());

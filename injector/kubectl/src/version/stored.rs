@@ -1,15 +1,15 @@
 //! Versions as the API server stores them.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, ListParams, ObjectMeta};
+use kube::api::{ListParams, ObjectMeta};
 use nudge_api::{Origin, PartKind, PartStatus, VersionStatus, VersionedConfig};
-use nudge_core::versions::{Contents, contents_of, object_name};
+use nudge_core::versions::{Contents, object_name};
 use nudge_protocol::names::CURRENT;
 use nudge_protocol::{VersionName, labels};
 use serde::Serialize;
 
-use crate::failure::{Failure, doing};
-use crate::session::{NamespacedKind, Session};
+use crate::failure::Failure;
+use crate::followed_objects::read_text;
+use crate::session::Session;
 
 /// The account that creates versions of sources.
 const SOURCES: &str = "system:serviceaccount:nudge-system:nudge-sources";
@@ -31,34 +31,18 @@ pub(crate) async fn objects(
     }
     let version_selector = version.map(|version| format!(",{}={version}", labels::VERSION));
     let selector = format!("{}={config}{}", labels::CONFIG, version_selector.unwrap_or_default());
-    let maps =
-        list::<ConfigMap>(session, &selector).await.map_err(doing(format!("listing ConfigMaps of config {config}")))?;
-    let maps = maps.into_iter().map(|meta| (PartKind::ConfigMap, meta)).collect::<Vec<_>>();
-    match list::<Secret>(session, &selector).await {
-        Ok(secrets) => {
-            Ok((maps.into_iter().chain(secrets.into_iter().map(|meta| (PartKind::Secret, meta))).collect(), true))
+    let params = ListParams::default().labels(&selector);
+    let mut objects = Vec::new();
+    for kind in [PartKind::ConfigMap, PartKind::Secret] {
+        match session.parts(kind).list_metadata(&params).await {
+            Ok(list) => objects.extend(list.items.into_iter().map(|object| (kind, object.metadata))),
+            Err(kube::Error::Api(status)) if kind == PartKind::Secret && status.code == 403 => {
+                return Ok((objects, false));
+            }
+            Err(error) => return Err(Failure::of(&format!("listing {kind}s of config {config}"), &error)),
         }
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok((maps, false)),
-        Err(error) => Err(Failure::of(&format!("listing Secrets of config {config}"), &error)),
     }
-}
-
-/// Deletes an object of a version.
-pub(crate) async fn delete_object(
-    session: &Session,
-    kind: PartKind,
-    name: &str,
-    parameters: &DeleteParams,
-) -> Result<(), kube::Error> {
-    match kind {
-        PartKind::ConfigMap => session.api::<ConfigMap>().delete(name, parameters).await.map(drop),
-        PartKind::Secret => session.api::<Secret>().delete(name, parameters).await.map(drop),
-    }
-}
-
-async fn list<K: NamespacedKind>(session: &Session, selector: &str) -> Result<Vec<ObjectMeta>, kube::Error> {
-    let list = session.api::<K>().list_metadata(&ListParams::default().labels(selector)).await?;
-    Ok(list.items.into_iter().map(|object| object.metadata).collect())
+    Ok((objects, true))
 }
 
 /// Returns the value of a label, or nothing.
@@ -183,23 +167,8 @@ pub(crate) async fn labelled(
 }
 
 async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
-    let context = format!("reading {}", object_name(part.kind, &part.name));
-    let object = match part.kind {
-        PartKind::ConfigMap => session
-            .api::<ConfigMap>()
-            .get_opt(&part.name)
-            .await
-            .map_err(doing(context))?
-            .map(|map| (map.metadata, contents_of(map.data, map.binary_data))),
-        PartKind::Secret => session
-            .api::<Secret>()
-            .get_opt(&part.name)
-            .await
-            .map_err(doing(context))?
-            .map(|secret| (secret.metadata, contents_of(None, secret.data))),
-    };
-    match object {
-        Some((meta, content)) if meta.uid.as_ref() == Some(&part.uid) => Ok(content),
+    match read_text(session, part.kind, &part.name).await? {
+        Some(object) if object.metadata.uid.as_ref() == Some(&part.uid) => Ok(object.content.into_parts().0),
         _ => Err(Failure::new(format!(
             "{} of version {version} was deleted or replaced after the version was sealed; create it again with the same content",
             object_name(part.kind, &part.name)

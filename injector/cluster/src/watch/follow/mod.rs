@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
-use kube::ResourceExt;
 use kube::api::{ObjectMeta, WatchEvent, WatchParams};
+use kube::{Resource, ResourceExt};
 use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -25,7 +25,7 @@ use super::start_pace::Pace;
 use crate::lenient_object::{Names, parse, parse_fault};
 pub use error::FollowError;
 use paged_list::list;
-pub(super) use source::{HasMeta, Metadata, Source, Whole};
+pub(super) use source::{KubeSource, Source};
 
 /// The time that a watch may last beyond the requested time.
 const MAX_WATCH_OVERRUN: Duration = Duration::from_secs(5);
@@ -275,7 +275,7 @@ where
 }
 
 /// Parses an object, and passes it on. Returns its version, if it has one that can be read.
-fn read<T: DeserializeOwned + HasMeta>(
+fn read<T: DeserializeOwned + Resource>(
     object: &RawValue,
     sink: &mut impl FnMut(WatchChange<T>),
     change: impl FnOnce(T) -> WatchChange<T>,
@@ -283,7 +283,7 @@ fn read<T: DeserializeOwned + HasMeta>(
 ) -> Option<String> {
     match parse::<T>(object) {
         Ok(object) => {
-            let version = object.object_meta().resource_version.clone();
+            let version = object.meta().resource_version.clone();
             sink(change(object));
             version
         }

@@ -1,11 +1,11 @@
 //! The sources of objects: whole objects, or only their metadata. Objects are not parsed here, since users may write
 //! values that fit no type.
 
-use std::fmt::Debug;
+use std::marker::PhantomData;
 
 use futures::stream::BoxStream;
 use futures::{AsyncBufRead, AsyncReadExt, StreamExt};
-use kube::api::{Api, ListParams, ObjectMeta, WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -19,65 +19,48 @@ pub(super) type Events = BoxStream<'static, kube::Result<WatchEvent<Box<RawValue
 /// A source of objects.
 pub trait Source: Send + Sync {
     /// The type of the objects.
-    type Item: Send + HasMeta + DeserializeOwned;
+    type Item: Send + Resource + DeserializeOwned;
     /// Reads a page, as text; `None` if it has more than [`MAX_PAGE_BYTES`].
     fn page(&self, params: &ListParams) -> impl Future<Output = kube::Result<Option<Vec<u8>>>> + Send;
     /// Watches the changes since a version.
     fn changes(&self, params: &WatchParams, version: &str) -> impl Future<Output = kube::Result<Events>> + Send;
 }
 
-/// An object with metadata.
-pub trait HasMeta {
-    /// Returns the metadata.
-    fn object_meta(&self) -> &ObjectMeta;
+/// A source of objects of the API server, which are parsed as `T`.
+pub(in crate::watch) struct KubeSource<T> {
+    client: Client,
+    url: String,
+    is_metadata: bool,
+    item: PhantomData<fn() -> T>,
 }
 
-impl<T: Resource> HasMeta for T {
-    fn object_meta(&self) -> &ObjectMeta {
-        self.meta()
+impl<T> KubeSource<T> {
+    /// Returns the source of whole objects of the kind `K`, in the namespace if there is one.
+    pub(in crate::watch) fn whole<K: Resource<DynamicType = ()>>(client: &Client, namespace: Option<&str>) -> Self {
+        Self { client: client.clone(), url: K::url_path(&(), namespace), is_metadata: false, item: PhantomData }
     }
 }
 
-/// A source of whole objects.
-pub(in crate::watch) struct Whole<K>(pub(in crate::watch) Api<K>);
-/// A source of metadata only.
-pub(in crate::watch) struct Metadata<K>(pub(in crate::watch) Api<K>);
-
-fn client_and_request<K: Resource + Clone>(api: &Api<K>) -> (Client, Request) {
-    (api.clone().into_client(), Request::new(api.resource_url()))
+impl<K: Resource<DynamicType = ()>> KubeSource<PartialObjectMeta<K>> {
+    /// Returns the source of the metadata of objects of the kind, in the namespace if there is one.
+    pub(in crate::watch) fn metadata(client: &Client, namespace: Option<&str>) -> Self {
+        Self { is_metadata: true, ..Self::whole::<K>(client, namespace) }
+    }
 }
 
-impl<K> Source for Whole<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
-    type Item = K;
+impl<T: Resource + DeserializeOwned + Send> Source for KubeSource<T> {
+    type Item = T;
     async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
-        let (client, request) = client_and_request(&self.0);
-        let request = request.list(params).map_err(kube::Error::BuildRequest)?;
-        read_bounded(client.request_stream(request).await?).await
+        let request = Request::new(&self.url);
+        let list = if self.is_metadata { Request::list_metadata } else { Request::list };
+        let request = list(&request, params).map_err(kube::Error::BuildRequest)?;
+        read_bounded(self.client.request_stream(request).await?).await
     }
     async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
-        let (client, request) = client_and_request(&self.0);
-        let request = request.watch(params, version).map_err(kube::Error::BuildRequest)?;
-        Ok(client.request_events(request).await?.boxed())
-    }
-}
-
-impl<K> Source for Metadata<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
-    type Item = PartialObjectMeta<K>;
-    async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
-        let (client, request) = client_and_request(&self.0);
-        let request = request.list_metadata(params).map_err(kube::Error::BuildRequest)?;
-        read_bounded(client.request_stream(request).await?).await
-    }
-    async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
-        let (client, request) = client_and_request(&self.0);
-        let request = request.watch_metadata(params, version).map_err(kube::Error::BuildRequest)?;
-        Ok(client.request_events(request).await?.boxed())
+        let request = Request::new(&self.url);
+        let watch = if self.is_metadata { Request::watch_metadata } else { Request::watch };
+        let request = watch(&request, params, version).map_err(kube::Error::BuildRequest)?;
+        Ok(self.client.request_events(request).await?.boxed())
     }
 }
 

@@ -1,0 +1,59 @@
+//! The ConfigMaps and Secrets that versions consist of, and that configs publish.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ApiResource;
+use kube::{Api, Client, Resource};
+use nudge_api::PartKind;
+use nudge_core::publish::PublishedObject;
+use serde::de::DeserializeOwned;
+
+use crate::lenient_object::Lenient;
+
+/// A ConfigMap or a Secret, with or without its `managedFields`.
+pub trait PartObject:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Into<PublishedObject>
+{
+}
+
+impl<K> PartObject for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Into<PublishedObject>
+{
+}
+
+impl<K: Into<PublishedObject>> From<Lenient<K>> for PublishedObject {
+    fn from(Lenient(object): Lenient<K>) -> Self {
+        object.into()
+    }
+}
+
+/// Returns the resource of objects of a kind.
+pub fn part_resource(kind: PartKind) -> ApiResource {
+    match kind {
+        PartKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+        PartKind::Secret => ApiResource::erase::<Secret>(&()),
+    }
+}
+
+/// Reads an object, if it exists, as a type of ConfigMaps or a type of Secrets.
+pub async fn read_part<M, S>(
+    client: &Client,
+    namespace: &str,
+    kind: PartKind,
+    name: &str,
+) -> kube::Result<Option<PublishedObject>>
+where
+    M: PartObject,
+    S: PartObject,
+{
+    Ok(match kind {
+        PartKind::ConfigMap => Api::<M>::namespaced(client.clone(), namespace).get_opt(name).await?.map(Into::into),
+        PartKind::Secret => Api::<S>::namespaced(client.clone(), namespace).get_opt(name).await?.map(Into::into),
+    })
+}
