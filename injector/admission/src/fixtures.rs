@@ -10,6 +10,8 @@ use kube::core::ObjectMeta;
 use nudge_api::{
     PartKind, PartStatus, VersionApproval, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus,
 };
+use nudge_cluster::call::CallError;
+use nudge_core::versions::Contents;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
@@ -17,7 +19,7 @@ use super::caller::Caller;
 use super::lookups::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
 use super::review::{self, ReviewRequest};
 use super::verdict::Denial;
-use super::version_object::{Content, VersionObject};
+use super::version_object::VersionObject;
 
 /// A part of version 1.0.1 of the config shop.
 pub(super) fn part(kind: PartKind, name: &str) -> VersionObject {
@@ -38,8 +40,8 @@ pub(super) fn part(kind: PartKind, name: &str) -> VersionObject {
     }
 }
 
-pub(super) fn content(entries: &[(&str, &str)]) -> Content {
-    Content(entries.iter().map(|&(key, value)| (key.to_owned(), value.as_bytes().to_vec())).collect())
+pub(super) fn content(entries: &[(&str, &str)]) -> Contents {
+    entries.iter().map(|&(key, value)| (key.to_owned(), value.as_bytes().to_vec().into())).collect()
 }
 
 pub(super) fn set_label(object: &mut VersionObject, name: &str, value: &str) {
@@ -157,10 +159,14 @@ pub(super) struct FakeLookups {
     pub asked: Mutex<Vec<String>>,
 }
 
+fn too_slow(what: String) -> LookupError {
+    CallError::Timeout { what, limit: Duration::from_secs(1) }.into()
+}
+
 impl FakeLookups {
     fn note<T>(&self, question: String, answer: T) -> Result<T, LookupError> {
         self.asked.lock().unwrap().push(question.clone());
-        let failed = || LookupError::TooSlow { action: question, limit: Duration::from_secs(1) };
+        let failed = || too_slow(question);
         if self.fails { Err(failed()) } else { Ok(answer) }
     }
 
@@ -220,14 +226,14 @@ impl Lookups for FakeLookups {
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
         self.review().await;
         if self.reviews_fail {
-            return Err(LookupError::TooSlow { action: right.to_string(), limit: Duration::from_secs(1) });
+            return Err(too_slow(right.to_string()));
         }
         asked
     }
 
     async fn holder(&self, _: &ReviewRequest, _: &str, _: (PartKind, &str)) -> Result<Option<String>, LookupError> {
         if self.reviews_fail {
-            return Err(LookupError::TooSlow { action: "list".to_owned(), limit: Duration::from_secs(1) });
+            return Err(too_slow("listing".to_owned()));
         }
         Ok(self.holder.map(str::to_owned))
     }
@@ -235,7 +241,7 @@ impl Lookups for FakeLookups {
     async fn attends(&self, _: &ReviewRequest, _: &str, what: AttendedKind) -> Result<bool, LookupError> {
         self.review().await;
         if self.reviews_fail || self.fails {
-            return Err(LookupError::TooSlow { action: format!("{what:?}"), limit: Duration::from_secs(1) });
+            return Err(too_slow(format!("{what:?}")));
         }
         Ok(!self.unattended.contains(&what))
     }

@@ -32,7 +32,7 @@ pub use review_outline::Outline;
 pub use server::{AdmissionServer, AdmissionSettings, ClientAuthority, ClientAuthorityError, StartError};
 pub use system_users::empties_namespace;
 pub use verdict::{AdmissionVerdict, Denial, DenialReason, UndecidedDeletions};
-pub use version_object::{Content, VersionObject};
+pub use version_object::VersionObject;
 pub use webhooks::{
     AnalysisWriters, InjectPods, OnlyEnabled, ValidateAnalyses, ValidateTexts, Webhook, WebhookError, Webhooks, guards,
 };

@@ -44,7 +44,7 @@ pub(crate) async fn find_denial(
 ) -> Result<Option<Denial>, LookupError> {
     let denials = needed.into_iter().map(async |needed| {
         if lookups.may(request, namespace, needed.right).await? {
-            return Ok(None);
+            return Ok::<_, LookupError>(None);
         }
         audit::right_refused(request, config, &needed.action, needed.right);
         Ok(Some(needed.denial(&format!("VersionedConfig {config}"), request.user(), namespace)))

@@ -112,7 +112,7 @@ impl Judge {
         let (kind, content) = (object.kind, object.content.clone());
         let check = spawn_blocking(move || {
             let rules = Rules::compile(&rules, &texts).ok()?;
-            rules.check(&dictionary_of([(kind, &content.0)])).err()
+            rules.check(&dictionary_of([(kind, &content)])).err()
         });
         match check.await {
             Ok(Some(report)) => Err(Denial::invalid(format!(

@@ -1,37 +1,18 @@
 //! A ConfigMap or Secret under review, as plain data.
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ObjectMeta;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::PartKind;
+use nudge_core::versions::{Contents, contents_of};
 use nudge_protocol::labels;
-use serde_json::{Map, Value};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::review::{ReviewError, ReviewRequest};
 
-/// The keys and values of an object. Its debug form has no values.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Content(pub BTreeMap<String, Vec<u8>>);
-
-impl Content {
-    /// Returns the number of bytes that the values have together.
-    pub fn bytes(&self) -> usize {
-        self.0.values().map(Vec::len).sum()
-    }
-}
-
-impl fmt::Debug for Content {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Content({} keys, {} bytes)", self.0.len(), self.bytes())
-    }
-}
-
 /// A ConfigMap or Secret under review.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct VersionObject {
     /// The kind of the object.
     pub kind: PartKind,
@@ -42,7 +23,7 @@ pub struct VersionObject {
     /// The type of a Secret.
     pub secret_type: Option<String>,
     /// The keys and values.
-    pub content: Content,
+    pub content: Contents,
 }
 
 impl VersionObject {
@@ -116,29 +97,13 @@ impl VersionObject {
     }
 }
 
-fn content(kind: PartKind, data: &Value) -> Result<Content, ReviewError> {
-    let mut content = BTreeMap::new();
-    let (plain, encoded) = match kind {
-        PartKind::ConfigMap => (entries(&data["data"])?, entries(&data["binaryData"])?),
-        PartKind::Secret => (None, entries(&data["data"])?),
+/// Returns the keys and values. No error quotes them.
+fn content(kind: PartKind, data: &Value) -> Result<Contents, ReviewError> {
+    let content = match kind {
+        PartKind::ConfigMap => ConfigMap::deserialize(data).map(|map| contents_of(map.data, map.binary_data)),
+        PartKind::Secret => Secret::deserialize(data).map(|secret| contents_of(None, secret.data)),
     };
-    for (key, value) in plain.into_iter().flatten() {
-        let value = value.as_str().ok_or(ReviewError::Request("a value of data is not a string"))?;
-        content.insert(key.clone(), value.as_bytes().to_vec());
-    }
-    for (key, value) in encoded.into_iter().flatten() {
-        let value = value.as_str().and_then(|value| STANDARD.decode(value).ok());
-        content.insert(key.clone(), value.ok_or(ReviewError::Request("a value that must be base64 can't be decoded"))?);
-    }
-    Ok(Content(content))
-}
-
-fn entries(value: &Value) -> Result<Option<&Map<String, Value>>, ReviewError> {
-    match value {
-        Value::Null => Ok(None),
-        Value::Object(entries) => Ok(Some(entries)),
-        _ => Err(ReviewError::Request("data is not an object")),
-    }
+    content.map_err(|_| ReviewError::Request("its keys and values can't be read"))
 }
 
 #[cfg(test)]
@@ -148,13 +113,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_decoded_and_never_shown() {
+    fn values_are_decoded() {
         let data = json!({"data": {"a": "plain-secret"}, "binaryData": {"b": "/w=="}});
         let content = content(PartKind::ConfigMap, &data).unwrap();
-        assert_eq!(content.0["b"], [0xff]);
-        assert_eq!(format!("{content:?}"), "Content(2 keys, 13 bytes)");
+        assert_eq!((content["a"].as_slice(), content["b"].as_slice()), (&b"plain-secret"[..], &[0xff][..]));
         let secret = json!({"data": {"a": "cGxhaW4="}});
-        assert_eq!(super::content(PartKind::Secret, &secret).unwrap().0["a"], b"plain");
+        assert_eq!(super::content(PartKind::Secret, &secret).unwrap()["a"].as_slice(), b"plain");
         for odd in [json!({"data": 1}), json!({"data": {"a": 1}}), json!({"binaryData": {"a": "?"}})] {
             assert!(super::content(PartKind::ConfigMap, &odd).is_err(), "{odd}");
         }

@@ -19,10 +19,12 @@ pub enum CallError {
         source: Arc<kube::Error>,
     },
     /// No answer came.
-    #[error("{what} got no answer in {} s", CALL_TIMEOUT.as_secs())]
+    #[error("{what} got no answer in {limit:?}")]
     Timeout {
         /// The operation, with the object's name.
         what: String,
+        /// The deadline.
+        limit: Duration,
     },
     /// A list has more objects than are read. A part of them does not show the remaining ones.
     #[error("{what}: there are more than {max_objects} objects")]
@@ -79,12 +81,21 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 
 /// Waits for a call, within the deadline. `what` is the operation, with the object's name.
 pub async fn call<T>(
-    what: impl Fn() -> String,
+    what: impl FnOnce() -> String,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+    call_within(CALL_TIMEOUT, what, call).await
+}
+
+/// Waits for a call, at most for `limit`.
+pub async fn call_within<T>(
+    limit: Duration,
+    what: impl FnOnce() -> String,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(limit, call).await {
         Ok(result) => result.map_err(|source| CallError::Api { what: what(), source: Arc::new(source) }),
-        Err(_) => Err(CallError::Timeout { what: what() }),
+        Err(_) => Err(CallError::Timeout { what: what(), limit }),
     }
 }
 

@@ -8,6 +8,7 @@ use kube::api::PostParams;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::call::{CallError, call_within};
 use nudge_cluster::object_holders::object_holders;
 use nudge_core::namespaces::NamespaceRule;
 use nudge_core::pods::ObjectHolders;
@@ -131,7 +132,7 @@ impl KubeLookups {
             let _permit = self.reviews.take(&request.tenant(), 1).await;
             api.create(&parameters, &review).await
         };
-        let reviewed = LookupError::within(REVIEW_TIMEOUT, action, reviewed).await?;
+        let reviewed = call_within(REVIEW_TIMEOUT, action, reviewed).await?;
         Ok(reviewed.status.is_some_and(|status| status.allowed))
     }
 
@@ -153,15 +154,15 @@ impl KubeLookups {
 
     async fn namespace(&self, name: &str) -> Result<Option<PartialObjectMeta<Namespace>>, LookupError> {
         let api = Api::<Namespace>::all(self.client.clone());
-        LookupError::within(LOOKUP_TIMEOUT, || format!("read Namespace {name}"), api.get_metadata_opt(name)).await
+        Ok(call_within(LOOKUP_TIMEOUT, || format!("reading Namespace {name}"), api.get_metadata_opt(name)).await?)
     }
 }
 
 impl Lookups for KubeLookups {
     async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
         let api = Api::<VersionedConfig>::namespaced(self.client.clone(), namespace);
-        let action = || format!("read VersionedConfig {namespace}/{name}");
-        LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await
+        let action = || format!("reading VersionedConfig {namespace}/{name}");
+        Ok(call_within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await?)
     }
 
     async fn is_terminating(&self, namespace: &str) -> Result<bool, LookupError> {
@@ -172,7 +173,7 @@ impl Lookups for KubeLookups {
         if self.index.is_enabled(namespace) {
             return Ok(true);
         }
-        self.count(request, "", || "look up the namespace".to_owned())?;
+        self.count(request, "", || "looking up the namespace".to_owned())?;
         // The API server asks only about enabled namespaces, and may know one before our watch does.
         let stored = self.namespace(namespace).await?;
         Ok(stored.is_some_and(|stored| self.namespace_rule.is_enabled(namespace, stored.metadata.labels.as_ref())))
@@ -188,14 +189,14 @@ impl Lookups for KubeLookups {
         namespace: &str,
         name: &str,
     ) -> Result<Option<ConfigMap>, LookupError> {
-        let action = || format!("read ConfigMap {namespace}/{name}");
+        let action = || format!("reading ConfigMap {namespace}/{name}");
         self.count(request, namespace, action)?;
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-        LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await
+        Ok(call_within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await?)
     }
 
     async fn may(&self, request: &ReviewRequest, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
-        let action = || format!("review who may {right} in namespace {namespace}");
+        let action = || format!("reviewing who may {right} in namespace {namespace}");
         self.count(request, namespace, action)?;
         let (verb, group, resource, name) = right.rbac();
         let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
@@ -212,7 +213,7 @@ impl Lookups for KubeLookups {
         if own.is_some() && own == request.user_info.username {
             return Ok(None);
         }
-        let action = || format!("list what names {kind} {name} in namespace {namespace}");
+        let action = || format!("listing what names {kind} {name} in namespace {namespace}");
         self.count(request, namespace, action)?;
         let (client, of_namespace) = (self.client.clone(), namespace.to_owned());
         let list = || async move {
@@ -221,8 +222,7 @@ impl Lookups for KubeLookups {
             object_holders(&client, &of_namespace, has_no_agent).await.map(|holders| Some(Arc::new(holders)))
         };
         let listed = timeout(HOLDERS_TIMEOUT, self.holders.get(&namespace.to_owned(), list)).await;
-        let late = |_| LookupError::TooSlow { action: action(), limit: HOLDERS_TIMEOUT };
-        let holders = listed.map_err(late)?.map_err(LookupError::Call)?;
+        let holders = listed.map_err(|_| CallError::Timeout { what: action(), limit: HOLDERS_TIMEOUT })??;
         Ok(holders.and_then(|holders| holders.get(&(kind, name.to_owned())).cloned()))
     }
 
@@ -233,7 +233,7 @@ impl Lookups for KubeLookups {
             AttendedKind::Secrets => &accounts.control,
             AttendedKind::Analyses => &accounts.analysis,
         };
-        let action = || format!("review whether {account} may work in namespace {namespace}");
+        let action = || format!("reviewing whether {account} may work in namespace {namespace}");
         self.count(request, namespace, action)?;
         let review = access_review(&service_account(account), namespace, kind.rbac(), None);
         self.review_access(request, action, review).await

@@ -7,12 +7,10 @@ mod pods;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::CallError;
-use tokio::time::timeout;
 
 pub use self::api_server::{Accounts, KubeLookups, LOOKUP_TIMEOUT};
 pub use self::index::IndexLookups;
@@ -22,28 +20,12 @@ use crate::review::ReviewRequest;
 /// The reason why a look-up failed. The request then gets status 500, and the failure policy decides.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The API server refused or could not be reached.
-    #[error("can't {action}")]
-    Api {
-        /// The action that failed, with the object's name.
-        action: String,
-        /// The error of the client.
-        source: Box<kube::Error>,
-    },
-    /// A call failed, whose error has its name.
+    /// The API server refused, could not be reached, or did not answer in time.
     #[error(transparent)]
-    Call(CallError),
-    /// The API server did not answer in time.
-    #[error("can't {action}: no answer within {limit:?}")]
-    TooSlow {
-        /// The action that failed.
-        action: String,
-        /// The time limit.
-        limit: Duration,
-    },
+    Call(#[from] CallError),
     /// The client has made Nudge ask too often. The request is denied.
     #[error(
-        "can't {action}: the reviews of {address} make Nudge ask the API server more than {per_second} times a second; send fewer"
+        "{action} is refused: the reviews of {address} make Nudge ask the API server more than {per_second} times a second; send fewer"
     )]
     TooMany {
         /// The action that was not tried.
@@ -53,21 +35,6 @@ pub enum LookupError {
         /// The maximum rate.
         per_second: u32,
     },
-}
-
-impl LookupError {
-    /// Waits for `answer`, at most for `limit`. `action` is the attempt, such as `read ConfigMap team/shop`.
-    async fn within<T>(
-        limit: Duration,
-        action: impl FnOnce() -> String,
-        answer: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, Self> {
-        match timeout(limit, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(Self::Api { action: action(), source: Box::new(error) }),
-            Err(_) => Err(Self::TooSlow { action: action(), limit }),
-        }
-    }
 }
 
 /// The look-ups of the webhooks of versions and configs. Each answer must come well within the timeout that the API

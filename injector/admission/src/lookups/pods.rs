@@ -9,15 +9,16 @@ use kube::api::ListParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::call::{CallError, call_within};
 use nudge_cluster::index::Index;
 use nudge_cluster::own_rights::may_make_secrets;
+use nudge_cluster::part_objects::read_part;
 use nudge_core::baseline::{
     BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE, baseline_verdict,
 };
 use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
-use nudge_core::publish::PublishedObject;
 use nudge_core::rollout::version_for_new_pod;
 use nudge_core::versions::plain_digits;
 use nudge_protocol::error_chain::chain;
@@ -140,7 +141,7 @@ impl PodLookups for KubePodLookups {
         let key = ObjectKey::new(kind, namespace, name);
         let query = || {
             let client = self.client.clone();
-            let (name, action, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
+            let (name, action, namespace) = (name.to_owned(), format!("reading {key}"), namespace.to_owned());
             let (reads, read_rates) = (Arc::clone(&self.reads), Arc::clone(&self.read_rates));
             let (caller, tenant) = (request.caller, request.tenant());
             let of_namespace = BaselineNamespace {
@@ -154,8 +155,9 @@ impl PodLookups for KubePodLookups {
                 }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
                 let _permit = reads.take(&tenant, 1).await;
-                let object = read(&client, kind, (&namespace, &name), action).await?;
-                let Some(object) = object else { return Ok(None) };
+                // The values are wiped with the answer.
+                let object = read_part::<ConfigMap, Secret>(&client, &namespace, kind, &name);
+                let Some(object) = call_within(LOOKUP_TIMEOUT, || action, object).await? else { return Ok(None) };
                 let verdict = baseline_verdict(&BaselineObject::from(&object), of_namespace);
                 if kind == PartKind::Secret && verdict.becomes_config() && !may_make(&client, &namespace).await {
                     return Ok(Some(BaselineVerdict::Ordinary(SECRETS_NOT_MADE)));
@@ -166,7 +168,7 @@ impl PodLookups for KubePodLookups {
         // The limit also holds for requests that wait for another one's look-up.
         match timeout(LOOKUP_TIMEOUT, self.objects.get(&key, query)).await {
             Ok(answer) => answer,
-            Err(_) => Err(LookupError::TooSlow { action: format!("read {key}"), limit: LOOKUP_TIMEOUT }),
+            Err(_) => Err(CallError::Timeout { what: format!("reading {key}"), limit: LOOKUP_TIMEOUT }.into()),
         }
     }
 
@@ -175,11 +177,11 @@ impl PodLookups for KubePodLookups {
             let api = Api::<LimitRange>::namespaced(self.client.clone(), namespace);
             let namespace = namespace.to_owned();
             async move {
-                let action = || format!("list LimitRanges of namespace {namespace}");
+                let action = || format!("listing LimitRanges of namespace {namespace}");
                 // The limit holds here too, because a look-up that no request waits for any more must also end.
                 let params = ListParams::default().limit(MAX_LIMIT_RANGES);
-                let listed = LookupError::within(LOOKUP_TIMEOUT, action, api.list(&params)).await?;
-                Ok::<_, LookupError>(collect_limits(listed.items))
+                let listed = call_within(LOOKUP_TIMEOUT, action, api.list(&params)).await?;
+                Ok::<_, CallError>(collect_limits(listed.items))
             }
         };
         let error = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), query)).await {
@@ -197,26 +199,6 @@ impl PodLookups for KubePodLookups {
 fn collect_limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
     let limits: Arc<[_]> = ranges.into_iter().filter_map(|range| range.spec).flat_map(|spec| spec.limits).collect();
     (!limits.is_empty()).then_some(limits)
-}
-
-/// Reads an object; its values are wiped with the answer.
-async fn read(
-    client: &Client,
-    kind: PartKind,
-    (namespace, name): (&str, &str),
-    action: String,
-) -> Result<Option<PublishedObject>, LookupError> {
-    let action = || action;
-    Ok(match kind {
-        PartKind::ConfigMap => {
-            let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-            LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await?.map(Into::into)
-        }
-        PartKind::Secret => {
-            let api = Api::<Secret>::namespaced(client.clone(), namespace);
-            LookupError::within(LOOKUP_TIMEOUT, action, api.get_opt(name)).await?.map(Into::into)
-        }
-    })
 }
 
 /// Returns whether Nudge may make versions of Secrets in the namespace, as far as the API server says.

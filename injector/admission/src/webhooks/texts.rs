@@ -58,7 +58,7 @@ impl<L: Lookups> Webhook for ValidateTexts<L> {
         };
         let policies = self.lookups.index().policies(namespace);
         let seals = Seals::new(&self.key, &key, Identity::of(&config));
-        let edit = TextEdit { kind: new.kind, content: &new.content.0, seals: &seals };
+        let edit = TextEdit { kind: new.kind, content: &new.content, seals: &seals };
         let refusal = edit_refusal(&config, &policies, &edit, Timestamp::now());
         Ok(refusal.map_or_else(AdmissionVerdict::allow, |why| AdmissionVerdict::Deny(Denial::forbidden(why.message))))
     }

@@ -50,7 +50,7 @@ impl<L: Lookups> MutateVersions<L> {
         let ((lacking_right, identity), unattended) =
             join(self.find_lacking_right(request, namespace, config, object.kind), unattended).await;
         let (mark, because) = match lacking_right {
-            Ok(None) => match mark(&self.key, place, &object.metadata, &object.content.0, now) {
+            Ok(None) => match mark(&self.key, place, &object.metadata, &object.content, now) {
                 Some(mark) => (Some(mark), None),
                 None => {
                     (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
@@ -76,7 +76,7 @@ impl<L: Lookups> MutateVersions<L> {
         let warnings = because.map(|because| versions::unmarked_part(&object, &because)).into_iter().chain(unattended);
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        let author = made_by(&self.key, place, &object.metadata, &object.content.0, user, now);
+        let author = made_by(&self.key, place, &object.metadata, &object.content, user, now);
         let made_for = identity.and_then(|identity| made_for(&self.key, place, &object.metadata, identity, now));
         let notes = [(labels::MAY_ACTIVATE, mark), (labels::MADE_BY, author), (labels::MADE_FOR, made_for)];
         let notes = set_annotations(object.metadata.annotations.as_ref(), notes);

@@ -1,20 +1,18 @@
 //! Whether an edit of an object's text is refused. If workloads read the object themselves, they would have the text at
 //! once, so it must not pass the gates of the config.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Explanation, PartKind, Reason, VersionedConfig, VersionedConfigStatus};
 
 use crate::governance::{EffectiveRules, Policies};
-use crate::versions::Seals;
+use crate::versions::{Contents, Seals};
 
 /// An edit of the text of a config's object.
 pub struct TextEdit<'a> {
     /// The kind of the object.
     pub kind: PartKind,
     /// The new keys and values.
-    pub content: &'a BTreeMap<String, Vec<u8>>,
+    pub content: &'a Contents,
     /// The seals of the config.
     pub seals: &'a Seals,
 }
@@ -70,8 +68,8 @@ mod tests {
     use super::*;
     use crate::versions::{part_digest, seals};
 
-    fn content(value: &str) -> BTreeMap<String, Vec<u8>> {
-        [("pin".to_owned(), value.into())].into()
+    fn content(value: &str) -> Contents {
+        [("pin".to_owned(), value.as_bytes().to_vec().into())].into()
     }
 
     /// Version 1 and the current version 2 have a ConfigMap and a Secret with their own name as the value.
