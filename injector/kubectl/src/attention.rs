@@ -1,8 +1,9 @@
 //! Checks whether Nudge may look at the objects of a namespace, if the user may know this. If Nudge may not, its
 //! objects get no condition that says so.
 
-use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
+use nudge_cluster::rights::{resource_right, service_account};
 
 use crate::rights::Right;
 use crate::session::Session;
@@ -51,18 +52,11 @@ impl AttendedKind {
 /// create LocalSubjectAccessReviews, which an admin of the namespace has, for example.
 pub(crate) async fn may_attend(session: &Session, kind: AttendedKind) -> Option<bool> {
     let (account, Right { verb, group, resource }) = kind.need();
-    let attributes = ResourceAttributes {
-        namespace: Some(session.namespace.clone()),
-        verb: Some(verb.to_owned()),
-        group: Some(group.to_owned()),
-        resource: Some(resource.to_owned()),
-        ..ResourceAttributes::default()
-    };
-    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{SYSTEM}"), "system:authenticated"];
+    let (user, groups) = service_account(&format!("{SYSTEM}:{account}"));
     let spec = SubjectAccessReviewSpec {
-        user: Some(format!("system:serviceaccount:{SYSTEM}:{account}")),
-        groups: Some(groups.map(str::to_owned).into()),
-        resource_attributes: Some(attributes),
+        user: Some(user),
+        groups: Some(groups),
+        resource_attributes: Some(resource_right(&session.namespace, (verb, group, resource), None)),
         ..SubjectAccessReviewSpec::default()
     };
     let mut review = LocalSubjectAccessReview { spec, ..LocalSubjectAccessReview::default() };

@@ -7,7 +7,6 @@ use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, Pa
 use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::sources::{git_target, selects_key};
 use nudge_git::{Commit, Credential, FetchRequest};
-use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::time::timeout;
 
@@ -24,18 +23,16 @@ pub(crate) struct Git {
     namespace: String,
     spec: Arc<ConfigSourceSpec>,
     from: GitSource,
-    /// The commit that was read last.
-    last_commit: Option<String>,
     /// Whether the last fetch was slow.
     is_slow: bool,
 }
 
 impl Git {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: GitSource) -> Self {
-        Self { sources, namespace, spec, from, last_commit: None, is_slow: false }
+        Self { sources, namespace, spec, from, is_slow: false }
     }
 
-    async fn fetch(&self) -> Result<Option<Commit>, Explanation> {
+    async fn fetch(&self, last: Option<&str>) -> Result<Option<Commit>, Explanation> {
         let (url, revision) = git_target(&self.from)?;
         let credential = match &self.from.secret_ref {
             Some(object) => {
@@ -44,20 +41,19 @@ impl Git {
             }
             None => Credential::Anonymous,
         };
-        let guarded = self.sources.guarded.read().await.map_err(|error| fetch_failure(&self.from.url, error))?;
         let request = FetchRequest {
             url: &url,
             revision: &revision,
             path: &self.from.path,
             credential: &credential,
             ca: self.from.ca.as_deref().map(str::as_bytes),
-            reach: &Reach::Outside(guarded),
+            reach: &self.sources.reach(&self.from.url).await?,
             lfs: self.from.lfs,
             allowed_signers: self.from.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
             // The patterns for keys also choose files.
             is_wanted: &|path| selects_key(&self.spec, &file_key(path)),
         };
-        let commit = self.sources.mirrors.fetch(&request, self.last_commit.as_deref()).await;
+        let commit = self.sources.mirrors.fetch(&request, last).await;
         commit.map_err(|error| fetch_failure(&self.from.url, chain(&error)))
     }
 }
@@ -65,7 +61,7 @@ impl Git {
 impl Remote for Git {
     const KIND: OriginKind = OriginKind::Git;
 
-    async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
+    async fn read(&mut self, last: Option<&str>) -> Result<Option<SourceContent>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let slow = SlowFetches { turns: &sources.budget.slow_fetches, namespace: &self.namespace };
         let place = slow.take_place(self.is_slow).await;
@@ -77,7 +73,7 @@ impl Remote for Git {
                 SlowFetches::lost_turn(&self.from.url, "other sources of its namespace use all memory of the namespace")
             })?,
         };
-        let (is_slow, fetched) = slow.run(place, &self.from.url, self.fetch()).await;
+        let (is_slow, fetched) = slow.run(place, &self.from.url, self.fetch(last)).await;
         self.is_slow = is_slow;
         sources.metrics.set_mirrors(sources.mirrors.bytes());
         let Some(Commit { id, time, signer, files }) = fetched? else { return Ok(None) };
@@ -91,11 +87,6 @@ impl Remote for Git {
         };
         let contents = keys_of_files(files)
             .map_err(|cause| Reason::SourceRefused.explained(format!("{}: {cause}", self.from.url)))?;
-        self.last_commit = Some(id);
         Ok(Some(SourceContent { kind: PartKind::ConfigMap, origin, contents }))
-    }
-
-    fn forget(&mut self) {
-        self.last_commit = None;
     }
 }

@@ -8,7 +8,7 @@ use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::outbound::Address;
 use nudge_core::sources::{oci_target, selects_key};
 use nudge_oci::{Artifact, Credential, PullRequest, Registry};
-use nudge_outbound::{Reach, authorities_from_pem};
+use nudge_outbound::authorities_from_pem;
 use nudge_protocol::error_chain::chain;
 
 use crate::budget::OCI_MIB;
@@ -23,16 +23,14 @@ pub(crate) struct Oci {
     namespace: String,
     spec: Arc<ConfigSourceSpec>,
     from: OciSource,
-    /// The digest of the artifact that was read last.
-    last_digest: Option<String>,
 }
 
 impl Oci {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: OciSource) -> Self {
-        Self { sources, namespace, spec, from, last_digest: None }
+        Self { sources, namespace, spec, from }
     }
 
-    async fn pull(&self) -> Result<Option<Artifact>, Explanation> {
+    async fn pull(&self, last: Option<&str>) -> Result<Option<Artifact>, Explanation> {
         let (reference, pick) = oci_target(&self.from)?;
         let secret = match &self.from.secret_ref {
             Some(object) => {
@@ -50,7 +48,7 @@ impl Oci {
                 .ok_or_else(|| Reason::SourceRefused.explained("spec.from.oci.ca holds no certificate"))?,
             None => Arc::clone(&self.sources.roots),
         };
-        let guarded = self.sources.guarded.read().await.map_err(|error| fetch_failure(&self.from.url, error))?;
+        let reach = self.sources.reach(&self.from.url).await?;
         let request = PullRequest {
             reference: &reference,
             pick: &pick,
@@ -61,7 +59,7 @@ impl Oci {
             // The patterns for keys also choose files.
             is_wanted: &|path| selects_key(&self.spec, &file_key(path)),
         };
-        let artifact = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.last_digest.as_deref()).await;
+        let artifact = Registry::new(reach, roots).pull(&request, last).await;
         artifact.map_err(|error| fetch_failure(&self.from.url, chain(&error)))
     }
 }
@@ -69,10 +67,10 @@ impl Oci {
 impl Remote for Oci {
     const KIND: OriginKind = OriginKind::Oci;
 
-    async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
+    async fn read(&mut self, last: Option<&str>) -> Result<Option<SourceContent>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let _room = sources.budget.fetches.take_many(&self.namespace, OCI_MIB).await;
-        let Some(Artifact { digest, created, files }) = self.pull().await? else { return Ok(None) };
+        let Some(Artifact { digest, created, files }) = self.pull(last).await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
             url: self.from.url.as_str().into(),
@@ -83,11 +81,6 @@ impl Remote for Oci {
         };
         let contents = keys_of_files(files)
             .map_err(|cause| Reason::SourceRefused.explained(format!("{}: {cause}", self.from.url)))?;
-        self.last_digest = Some(digest);
         Ok(Some(SourceContent { kind: PartKind::ConfigMap, origin, contents }))
-    }
-
-    fn forget(&mut self) {
-        self.last_digest = None;
     }
 }

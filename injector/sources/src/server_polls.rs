@@ -19,11 +19,8 @@ const SERVER_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest
 pub(crate) trait Remote: Send + 'static {
     const KIND: OriginKind;
 
-    /// Reads the content. Returns `None` if the content has not changed since the last read, which must have succeeded.
-    fn read(&mut self) -> impl Future<Output = Result<Option<SourceContent>, Explanation>> + Send;
-
-    /// Forgets the last read, because its content is no longer kept.
-    fn forget(&mut self);
+    /// Reads the content. Returns `None` if it has not changed since this revision was read.
+    fn read(&mut self, last: Option<&str>) -> impl Future<Output = Result<Option<SourceContent>, Explanation>> + Send;
 }
 
 /// Reads the content at once, and then every `interval`.
@@ -32,7 +29,7 @@ pub(crate) fn poll<R: Remote>(
     interval: Duration,
     metrics: FetchMetrics,
 ) -> BoxStream<'static, Result<SourceContent, Explanation>> {
-    let poll = Poll { remote, interval, metrics, wait: Duration::ZERO, failures: 0 };
+    let poll = Poll { remote, interval, metrics, wait: Duration::ZERO, failures: 0, last: None };
     unfold(poll, |mut poll| async move { Some((poll.next_content().await, poll)) }).boxed()
 }
 
@@ -44,6 +41,8 @@ struct Poll<R> {
     wait: Duration,
     /// The number of failures in a row.
     failures: u32,
+    /// The revision that was read last.
+    last: Option<String>,
 }
 
 impl<R: Remote> Poll<R> {
@@ -52,7 +51,8 @@ impl<R: Remote> Poll<R> {
         loop {
             sleep(self.wait).await;
             let began = Instant::now();
-            let result = catch_panic(self.remote.read()).await.unwrap_or_else(|| Err(panic_explanation()));
+            let result =
+                catch_panic(self.remote.read(self.last.as_deref())).await.unwrap_or_else(|| Err(panic_explanation()));
             let outcome = match &result {
                 Ok(Some(_)) => FetchOutcome::Changed,
                 Ok(None) => FetchOutcome::Unchanged,
@@ -64,6 +64,7 @@ impl<R: Remote> Poll<R> {
                     // The random part prevents sources that started together from polling together forever.
                     (self.failures, self.wait) = (0, self.interval.mul_f64(rand::random_range(1.0..1.1)));
                     if let Some(content) = content {
+                        self.last = Some(content.origin.revision.to_string());
                         return Ok(content);
                     }
                 }
@@ -71,7 +72,7 @@ impl<R: Remote> Poll<R> {
                     self.failures = self.failures.saturating_add(1);
                     self.wait = SERVER_BACKOFF.jittered_wait(self.failures, rand::random());
                     // The content must be read again: nobody keeps it while it may not be the newest.
-                    self.remote.forget();
+                    self.last = None;
                     return Err(explanation);
                 }
             }
@@ -107,22 +108,17 @@ mod tests {
     }
 
     /// A server with scripted answers, which notes when it was requests.
-    struct Scripted(Vec<Result<bool, ()>>, Arc<Mutex<Vec<(Duration, bool)>>>, Instant, bool);
+    struct Scripted(Vec<Result<bool, ()>>, Arc<Mutex<Vec<(Duration, bool)>>>, Instant);
 
     impl Remote for Scripted {
         const KIND: OriginKind = OriginKind::Git;
 
-        async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
-            self.1.lock().unwrap().push((self.2.elapsed(), self.3));
-            self.3 = true;
+        async fn read(&mut self, last: Option<&str>) -> Result<Option<SourceContent>, Explanation> {
+            self.1.lock().unwrap().push((self.2.elapsed(), last.is_some()));
             match if self.0.is_empty() { Ok(false) } else { self.0.remove(0) } {
                 Ok(changed) => Ok(changed.then(content)),
                 Err(()) => Err(fetch_failure("git.example.com", "no answer")),
             }
-        }
-
-        fn forget(&mut self) {
-            self.3 = false;
         }
     }
 
@@ -130,7 +126,7 @@ mod tests {
     async fn a_server_is_asked_every_interval_and_less_often_while_it_fails() {
         let requests = Arc::default();
         let script = vec![Ok(true), Ok(false), Err(()), Err(()), Err(()), Ok(true)];
-        let remote = Scripted(script, Arc::clone(&requests), Instant::now(), false);
+        let remote = Scripted(script, Arc::clone(&requests), Instant::now());
         let states: Vec<_> = poll(remote, Duration::from_mins(1), FetchMetrics::default())
             .take(5)
             .map(|content| content.is_ok())
@@ -157,13 +153,11 @@ mod tests {
     impl Remote for Planted {
         const KIND: OriginKind = OriginKind::Vault;
 
-        async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
+        async fn read(&mut self, _: Option<&str>) -> Result<Option<SourceContent>, Explanation> {
             self.0 += 1;
             assert!(self.0 > 3, "planted: hunter2");
             Ok(Some(content()))
         }
-
-        fn forget(&mut self) {}
     }
 
     #[tokio::test(start_paused = true)]
@@ -171,7 +165,7 @@ mod tests {
         let began = Instant::now();
         let planted = poll(Planted(0), Duration::from_mins(1), FetchMetrics::default()).take(4).collect::<Vec<_>>();
         let script = vec![Ok(true), Ok(true)];
-        let other = Scripted(script, Arc::default(), Instant::now(), false);
+        let other = Scripted(script, Arc::default(), Instant::now());
         let other = poll(other, Duration::from_mins(1), FetchMetrics::default()).take(2).collect::<Vec<_>>();
         let (planted, other) = tokio::join!(planted, other);
         assert!(other.iter().all(Result::is_ok), "{other:?}");
@@ -187,7 +181,7 @@ mod tests {
     async fn it_waits_five_minutes_at_most_and_an_interval_again_after_the_next_success() {
         let requests = Arc::default();
         let script = [vec![Err(()); 50], vec![Ok(true), Ok(true)]].concat();
-        let remote = Scripted(script, Arc::clone(&requests), Instant::now(), false);
+        let remote = Scripted(script, Arc::clone(&requests), Instant::now());
         poll(remote, Duration::from_mins(1), FetchMetrics::default()).take(52).for_each(|_| async {}).await;
         let requests = requests.lock().unwrap().clone();
         let waits: Vec<_> = requests.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();

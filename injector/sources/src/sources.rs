@@ -1,13 +1,15 @@
 use std::sync::Arc;
 
 use kube::Client;
+use nudge_api::Explanation;
 use nudge_cluster::guarded_reader::GuardedReader;
 use nudge_core::derived_keys::ContentKey;
 use nudge_git::Mirrors;
-use nudge_outbound::Authorities;
+use nudge_outbound::{Authorities, Reach};
 
 use crate::budget::Budget;
 use crate::metrics::FetchMetrics;
+use crate::server_polls::fetch_failure;
 use crate::write_rate::Rates;
 
 /// The clients, keys and limits that all sources share.
@@ -32,4 +34,11 @@ pub struct Sources {
     pub budget: Budget,
     /// The rates of writes, by namespace.
     pub rates: Arc<Rates>,
+}
+
+impl Sources {
+    /// Returns how a server is reached: never at a guarded address. `server` is its name in messages.
+    pub(crate) async fn reach(&self, server: &str) -> Result<Reach, Explanation> {
+        self.guarded.read().await.map(Reach::Outside).map_err(|error| fetch_failure(server, error))
+    }
 }

@@ -52,8 +52,6 @@ pub(crate) struct Vault {
     keys: Arc<ConfigSourceSpec>,
     spec: VaultSource,
     login: Option<Login>,
-    /// The version of the secret that was read last.
-    last_version: Option<u64>,
 }
 
 /// The server, and how it is reached.
@@ -140,7 +138,7 @@ impl Server {
 impl Vault {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, source: &ConfigSource, spec: VaultSource) -> Self {
         let keys = Arc::new(source.spec.clone());
-        Self { sources, namespace, source: source.name_any(), keys, spec, login: None, last_version: None }
+        Self { sources, namespace, source: source.name_any(), keys, spec, login: None }
     }
 
     async fn read_secret(&mut self) -> Result<SecretContent, VaultError> {
@@ -150,13 +148,8 @@ impl Vault {
             Some(pem) => authorities_from_pem(pem.as_bytes())
                 .ok_or_else(|| refuse_field("spec.from.vault.ca", &"it holds no certificate"))?,
         };
-        let guarded = self
-            .sources
-            .guarded
-            .read()
-            .await
-            .map_err(|error| VaultError::Explained(fetch_failure(&self.spec.address, error)))?;
-        let server = Server { address, reach: Reach::Outside(guarded), roots };
+        let reach = self.sources.reach(&self.spec.address).await.map_err(VaultError::Explained)?;
+        let server = Server { address, reach, roots };
         if let Some(login) = self.login.take().filter(|login| login.until > Instant::now()) {
             match self.get_secret(&server, &login).await {
                 // Vault may have revoked the login.
@@ -274,7 +267,7 @@ impl Vault {
 impl Remote for Vault {
     const KIND: OriginKind = OriginKind::Vault;
 
-    async fn read(&mut self) -> Result<Option<SourceContent>, Explanation> {
+    async fn read(&mut self, last: Option<&str>) -> Result<Option<SourceContent>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let _room = sources.budget.fetches.take_many(&self.namespace, VAULT_MIB).await;
         let SecretContent { values, version, created } = self.read_secret().await.map_err(|error| match error {
@@ -288,24 +281,20 @@ impl Remote for Vault {
                 kv.path, kv.mount, self.spec.address
             )));
         };
-        if version.is_some() && version == self.last_version {
+        let version = version.map(|version| version.to_string());
+        if version.is_some() && version.as_deref() == last {
             return Ok(None);
         }
         let contents = contents(&self.keys, values)?;
-        self.last_version = version;
         let origin = Origin {
             kind: OriginKind::Vault,
             url: self.spec.address.as_str().into(),
-            revision: version.map(|version| version.to_string()).unwrap_or_default().into(),
+            revision: version.unwrap_or_default().into(),
             path: format!("{}/{}", kv.mount, kv.path).into(),
             time: created,
             signer: None,
         };
         Ok(Some(SourceContent { kind: PartKind::Secret, origin, contents }))
-    }
-
-    fn forget(&mut self) {
-        self.last_version = None;
     }
 }
 

@@ -10,6 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call_within};
 use nudge_cluster::object_holders::object_holders;
+use nudge_cluster::rights::{resource_right, service_account};
 use nudge_core::namespaces::NamespaceRule;
 use nudge_core::pods::ObjectHolders;
 use nudge_protocol::labels;
@@ -198,8 +199,8 @@ impl Lookups for KubeLookups {
     async fn may(&self, request: &ReviewRequest, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         let action = || format!("reviewing who may {right} in namespace {namespace}");
         self.count(request, namespace, action)?;
-        let (verb, group, resource, name) = right.rbac();
-        let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
+        let (right, name) = right.rbac();
+        let review = access_review(&request.user_info, resource_right(namespace, right, name));
         self.review_access(request, action, review).await
     }
 
@@ -209,7 +210,7 @@ impl Lookups for KubeLookups {
         namespace: &str,
         (kind, name): (PartKind, &str),
     ) -> Result<Option<String>, LookupError> {
-        let own = self.accounts.as_ref().and_then(|accounts| service_account(&accounts.control).username);
+        let own = self.accounts.as_ref().map(|accounts| service_account(&accounts.control).0);
         if own.is_some() && own == request.user_info.username {
             return Ok(None);
         }
@@ -235,46 +236,21 @@ impl Lookups for KubeLookups {
         };
         let action = || format!("reviewing whether {account} may work in namespace {namespace}");
         self.count(request, namespace, action)?;
-        let review = access_review(&service_account(account), namespace, kind.rbac(), None);
+        let (username, groups) = service_account(account);
+        let user = UserInfo { username: Some(username), groups: Some(groups), ..UserInfo::default() };
+        let review = access_review(&user, resource_right(namespace, kind.rbac(), None));
         self.review_access(request, action, review).await
     }
 }
 
-/// Returns the user of a service account as the API server knows it. `account` is `namespace:name`.
-fn service_account(account: &str) -> UserInfo {
-    let namespace = account.split(':').next().unwrap_or_default();
-    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
-    UserInfo {
-        username: Some(format!("system:serviceaccount:{account}")),
-        groups: Some(groups.map(str::to_owned).into()),
-        ..UserInfo::default()
-    }
-}
-
-fn access_review(
-    user: &UserInfo,
-    namespace: &str,
-    (verb, group, resource): (&str, &str, &str),
-    name: Option<&str>,
-) -> SubjectAccessReview {
-    let (resource, subresource) =
-        resource.split_once('/').map_or((resource, None), |(resource, subresource)| (resource, Some(subresource)));
+fn access_review(user: &UserInfo, right: ResourceAttributes) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: user.username.clone(),
             uid: user.uid.clone(),
             groups: user.groups.clone(),
             extra: user.extra.clone(),
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(group.to_owned()),
-                version: Some("*".to_owned()),
-                resource: Some(resource.to_owned()),
-                subresource: subresource.map(str::to_owned),
-                namespace: Some(namespace.to_owned()),
-                name: name.map(str::to_owned),
-                ..ResourceAttributes::default()
-            }),
+            resource_attributes: Some(right),
             ..SubjectAccessReviewSpec::default()
         },
         ..SubjectAccessReview::default()

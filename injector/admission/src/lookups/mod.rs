@@ -153,7 +153,7 @@ pub enum Right<'a> {
 
 impl Right<'_> {
     /// Returns the verb, the group, the resource (with its subresource) and the name, as RBAC has them.
-    pub(super) fn rbac(&self) -> (&'static str, &'static str, &'static str, Option<&str>) {
+    pub(super) fn rbac(&self) -> ((&'static str, &'static str, &'static str), Option<&str>) {
         let (verb, resource, name) = match self {
             Self::Update(kind, name) => ("update", plural(*kind), *name),
             Self::Delete(kind) => ("delete", plural(*kind), ""),
@@ -169,7 +169,7 @@ impl Right<'_> {
         };
         let group = if resource == CONFIGS { "nudge.dev" } else { "" };
         // Without a name the review covers all objects of the kind, which is stricter.
-        (verb, group, resource, (!name.is_empty()).then_some(name))
+        ((verb, group, resource), (!name.is_empty()).then_some(name))
     }
 }
 

@@ -11,8 +11,8 @@ use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call_within};
 use nudge_cluster::index::Index;
-use nudge_cluster::own_rights::may_make_secrets;
 use nudge_cluster::part_objects::read_part;
+use nudge_cluster::rights::may_make_secrets;
 use nudge_core::baseline::{
     BaselineNamespace, BaselineObject, BaselineVerdict, NamespaceBaseline, SECRETS_NOT_MADE, baseline_verdict,
 };

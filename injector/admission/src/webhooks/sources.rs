@@ -208,7 +208,7 @@ mod tests {
             .iter()
             .flat_map(|source| lent_rights(source.spec.from.place().unwrap(), "shop", true))
             .map(|right| {
-                let (verb, group, resource, _) = right.rbac();
+                let ((verb, group, resource), _) = right.rbac();
                 [verb, group, resource].map(str::to_owned)
             })
             .collect();

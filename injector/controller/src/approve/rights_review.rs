@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
+use nudge_cluster::rights::resource_right;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
 use tokio::time::{sleep, timeout};
@@ -76,15 +77,11 @@ fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(user.clone()),
             groups: Some(groups.clone()),
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some("approve".to_owned()),
-                group: Some("nudge.dev".to_owned()),
-                version: Some("*".to_owned()),
-                resource: Some("versionedconfigs".to_owned()),
-                namespace: Some(config.namespace.clone()),
-                name: Some(config.name.to_string()),
-                ..ResourceAttributes::default()
-            }),
+            resource_attributes: Some(resource_right(
+                &config.namespace,
+                ("approve", "nudge.dev", "versionedconfigs"),
+                Some(config.name.as_str()),
+            )),
             ..SubjectAccessReviewSpec::default()
         },
         ..SubjectAccessReview::default()

@@ -2,7 +2,7 @@
 
 use nudge_api::PartKind;
 use nudge_cluster::call::CallError;
-use nudge_cluster::own_rights::may_make_secrets;
+use nudge_cluster::rights::may_make_secrets;
 use nudge_core::baseline::{
     BaselineLabel, BaselineNamespace, BaselineObject, BaselineVerdict, NAMESPACE_FULL, NamespaceBaseline,
     SECRETS_NOT_MADE, baseline_verdict,

@@ -156,7 +156,7 @@ fn account(name: &str) -> Value {
 
 /// The rights of the accounts where their roles are bound, and the rights that they have nowhere.
 #[tokio::test]
-async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
+async fn each_role_has_its_rights_and_no_others() -> Result<()> {
     let Some(cluster) = installed().await? else { return Ok(()) };
     let (space, other) = (cluster.space("bound").await?, cluster.space("foreign").await?);
     for role in ["nudge-namespace", "nudge-secrets", "nudge-restart"] {
