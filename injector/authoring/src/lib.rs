@@ -9,5 +9,5 @@ mod version_name;
 pub use content::{Content, ContentError};
 pub use files::{FilesError, file_key, keys_of_files};
 pub use object_names::{object_names, was_used};
-pub use parts::{Common, Keep, OPAQUE, Object, Part, divide, object};
+pub use parts::{Common, Keep, OPAQUE, Part, divide, object};
 pub use version_name::{digest_name, source_name};

@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
-use nudge_core::versions::PartNumber;
-use nudge_core::versions::{Contents, MAX_PARTS};
+use nudge_core::publish::PublishedObject;
+use nudge_core::versions::{Contents, MAX_PARTS, PartNumber};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use zeroize::Zeroizing;
 
@@ -41,24 +39,6 @@ pub enum Keep {
     Config,
     /// The given number of the newest versions is kept.
     Newest(u32),
-}
-
-/// An object to create.
-pub enum Object {
-    /// A ConfigMap.
-    Map(Box<ConfigMap>),
-    /// A Secret.
-    Secret(Box<Secret>),
-}
-
-impl Object {
-    /// Returns the metadata of the object.
-    pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Map(map) => &mut map.metadata,
-            Self::Secret(secret) => &mut secret.metadata,
-        }
-    }
 }
 
 /// Divides the content. Starts with the largest value, and puts each into the first part with room.
@@ -132,33 +112,8 @@ fn metadata(common: &Common<'_>, number: PartNumber, name: &str) -> ObjectMeta {
 }
 
 /// Returns the object of the part that has this number.
-pub fn object(part: &Part, common: &Common<'_>, number: PartNumber, name: &str) -> Object {
-    let metadata = metadata(common, number, name);
-    let bytes = |value: &Zeroizing<Vec<u8>>| ByteString(value.to_vec());
-    if part.kind == PartKind::Secret {
-        let data = part.content.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
-        let type_ = Some(common.secret_type.to_owned());
-        return Object::Secret(Box::new(Secret {
-            metadata,
-            immutable: Some(true),
-            data: Some(data),
-            type_,
-            ..Secret::default()
-        }));
-    }
-    let (mut text, mut binary) = (BTreeMap::new(), BTreeMap::new());
-    for (key, value) in &part.content {
-        match std::str::from_utf8(value) {
-            Ok(value) => drop(text.insert(key.clone(), value.to_owned())),
-            Err(_) => drop(binary.insert(key.clone(), bytes(value))),
-        }
-    }
-    Object::Map(Box::new(ConfigMap {
-        metadata,
-        immutable: Some(true),
-        data: (!text.is_empty()).then_some(text),
-        binary_data: (!binary.is_empty()).then_some(binary),
-    }))
+pub fn object(part: &Part, common: &Common<'_>, number: PartNumber, name: &str) -> PublishedObject {
+    PublishedObject::immutable(part.kind, metadata(common, number, name), part.content.clone(), common.secret_type)
 }
 
 #[cfg(test)]
@@ -181,7 +136,7 @@ mod tests {
         PartNumber::sequence(count).nth(number - 1).unwrap()
     }
 
-    fn made(part: &Part, number: PartNumber, keep: Keep) -> Object {
+    fn made(part: &Part, number: PartNumber, keep: Keep) -> PublishedObject {
         let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
         object(
             part,
@@ -195,8 +150,7 @@ mod tests {
     fn a_small_version_is_one_object_without_a_number() {
         let parts = divide(content(&[("a".into(), 1), ("b".into(), 2)], &[])).unwrap();
         assert_eq!(parts.len(), 1);
-        let Object::Map(map) = made(&parts[0], number_of(1, 1), Keep::Config) else { panic!("a Secret") };
-        let json = serde_json::to_value(&*map).unwrap();
+        let json = serde_json::to_value(made(&parts[0], number_of(1, 1), Keep::Config).config_map()).unwrap();
         assert_eq!(
             json["metadata"]["labels"],
             serde_json::json!({"nudge.dev/config": "shop", "nudge.dev/version": "1.0.1", "nudge.dev/prune": "true"})
@@ -209,12 +163,14 @@ mod tests {
         let mut both = content(&[], &[("pin".into(), 4)]);
         both.add(false, "raw".into(), vec![0xff]).unwrap();
         let parts = divide(both).unwrap();
-        let objects: Vec<Object> = parts
+        let objects: Vec<PublishedObject> = parts
             .iter()
             .zip(PartNumber::sequence(2))
             .map(|(part, number)| made(part, number, Keep::Newest(3)))
             .collect();
-        let [Object::Map(map), Object::Secret(secret)] = &objects[..] else { panic!("not one of each") };
+        let [map, secret] = &objects[..] else { panic!("not one of each") };
+        assert_eq!((map.kind, secret.kind), (PartKind::ConfigMap, PartKind::Secret));
+        let map = map.config_map();
         assert!(map.data.is_none() && map.binary_data.as_ref().unwrap().contains_key("raw"));
         assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PART], "2");
         assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PRUNE], "3");

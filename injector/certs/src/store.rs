@@ -1,15 +1,14 @@
 //! Reads and writes a Secret of the certificates, always with its resource version. Nudge never creates the Secret, so
 //! it needs no right to do so.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_cluster::call::{CallError, call};
-use zeroize::{Zeroize as _, Zeroizing};
+use nudge_cluster::part_objects::WipedSecret;
+use zeroize::Zeroizing;
 
 use super::stored::Entries;
 
@@ -104,26 +103,16 @@ impl SecretStore for KubeSecret {
     async fn replace(&self, previous: StoredSecret, entries: Entries) -> Result<WriteOutcome, StoreError> {
         let data = entries.iter().map(|(name, value)| (name.clone(), ByteString(value.to_vec()))).collect();
         let (metadata, type_) = (previous.metadata, Some("Opaque".to_owned()));
-        let mut secret = Secret { metadata, data: Some(data), type_, ..Secret::default() };
+        let secret = WipedSecret(Secret { metadata, data: Some(data), type_, ..Secret::default() });
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let replacing = || format!("replacing Secret {}", self.full_name());
-        let result = call(replacing, self.api.replace(&self.name, &parameters, &secret)).await;
-        wipe(&mut secret);
-        match result {
-            Ok(mut secret) => {
-                wipe(&mut secret);
-                Ok(WriteOutcome::Done)
-            }
+        let result = call(replacing, self.api.replace(&self.name, &parameters, &secret.0)).await;
+        // The buffers of the client are out of reach.
+        match result.map(WipedSecret) {
+            Ok(_) => Ok(WriteOutcome::Done),
             // The Secret was deleted meanwhile, if it is not there.
             Err(error) if error.is_conflict() || error.code() == Some(404) => Ok(WriteOutcome::Conflict),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Wipes the entries from memory. The buffers of the client are out of reach.
-fn wipe(secret: &mut Secret) {
-    for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
-        value.0.zeroize();
     }
 }

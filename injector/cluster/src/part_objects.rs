@@ -4,10 +4,12 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::ApiResource;
+use kube::api::{ApiResource, PostParams};
 use kube::{Api, Client, Resource};
 use nudge_api::PartKind;
 use nudge_core::publish::PublishedObject;
+pub use nudge_core::publish::WipedSecret;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::lenient_object::Lenient;
@@ -39,6 +41,35 @@ pub fn part_resource(kind: PartKind) -> ApiResource {
         PartKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
         PartKind::Secret => ApiResource::erase::<Secret>(&()),
     }
+}
+
+/// Creates an object, or replaces the one of this name. Returns it as the API server has stored it.
+pub async fn write_part(
+    client: &Client,
+    namespace: &str,
+    object: &PublishedObject,
+    params: &PostParams,
+    replaced: Option<&str>,
+) -> kube::Result<PublishedObject> {
+    match object.kind {
+        PartKind::ConfigMap => put(client, namespace, &object.config_map(), params, replaced).await,
+        PartKind::Secret => put(client, namespace, &object.secret().0, params, replaced).await,
+    }
+}
+
+async fn put<K: PartObject + Serialize>(
+    client: &Client,
+    namespace: &str,
+    object: &K,
+    params: &PostParams,
+    replaced: Option<&str>,
+) -> kube::Result<PublishedObject> {
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let written = match replaced {
+        Some(name) => api.replace(name, params, object).await,
+        None => api.create(params, object).await,
+    };
+    written.map(Into::into)
 }
 
 /// Reads an object, if it exists, as a type of ConfigMaps or a type of Secrets.

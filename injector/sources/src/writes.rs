@@ -1,19 +1,17 @@
 //! The writes of a source: the config, the objects of a version, `spec.version`, and its own status.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hyper::header::{ACCEPT, HeaderValue};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Api, Resource};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
-use nudge_authoring::{Common, Keep, OPAQUE, Object, object, object_names};
+use nudge_authoring::{Common, Keep, OPAQUE, object, object_names};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::requester::part_annotation;
 use nudge_core::sources::{FIELD_MANAGER, explain_held, explain_unpublishable, version_holder};
@@ -21,7 +19,6 @@ use nudge_core::versions::{PartNumber, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde::Serialize;
 use serde_json::json;
-use zeroize::Zeroize as _;
 
 use crate::draft::VersionDraft;
 use crate::sources::Sources;
@@ -113,13 +110,10 @@ impl Writes {
             let (kind, title) = (part.kind, object_name(part.kind, &name));
             let context = || format!("creating {title} in {}", self.namespace);
             let _room = self.sources.budget.reserve_copies(&self.namespace, part.bytes()).await;
-            let created = match object(part, &common, number, &name) {
-                Object::Map(map) => self.write(context, self.create(&*map)).await,
-                Object::Secret(mut secret) => {
-                    let result = self.write(context, self.create(&*secret)).await;
-                    wipe(&mut secret);
-                    result
-                }
+            let object = object(part, &common, number, &name);
+            let created = match kind {
+                PartKind::ConfigMap => self.write(context, self.create(&object.config_map())).await,
+                PartKind::Secret => self.write(context, self.create(&object.secret().0)).await,
             };
             match created {
                 Ok(()) => {}
@@ -213,11 +207,6 @@ impl Writes {
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         self.write(context, api.patch_status(name, &parameters, &patch)).await.map(drop)
     }
-}
-
-/// Zeroes the values before their memory is given back.
-fn wipe(secret: &mut Secret) {
-    secret.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| value.0.zeroize());
 }
 
 fn create_parameters() -> PostParams {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
-use nudge_authoring::{Common, Keep, Object, Part, object, object_names};
+use nudge_authoring::{Common, Keep, Part, object, object_names};
 use nudge_cluster::call::CallError;
 use nudge_core::baseline::FIRST_VERSION;
 use nudge_core::followed_objects::FirstVersion;
@@ -65,10 +65,7 @@ impl Controller {
         };
         let (readable, hashed) = object_names(&key.name, version, number);
         let name = readable.unwrap_or(hashed);
-        let mut created = match object(part, &common, number, &name) {
-            Object::Map(map) => PublishedObject::from(*map),
-            Object::Secret(secret) => PublishedObject::from(*secret),
-        };
+        let mut created = object(part, &common, number, &name);
         // This is not left to the webhook, which may be away. The content is that of the config's objects, so it may
         // become current.
         let place = PartPlace { kind: part.kind, namespace: &key.namespace };

@@ -1,21 +1,14 @@
 //! Calls of the API server for published objects and the parts of versions, and the meaning of their errors.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use nudge_api::{PartKind, Reason};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::part_objects::read_part;
+use nudge_cluster::part_objects::{read_part, write_part};
 use nudge_core::publish::{Publication, PublishedObject};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use serde_json::json;
-use zeroize::Zeroize as _;
 
 use crate::controller::{FIELD_MANAGER, written_by_us};
 use crate::failure_cause::FailureCause;
@@ -47,10 +40,6 @@ pub(crate) struct ObjectApi<'a> {
 }
 
 impl ObjectApi<'_> {
-    fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
-        Api::namespaced(self.client.clone(), self.namespace)
-    }
-
     /// Reads an object, if it exists.
     pub(crate) async fn read(&self, name: &str) -> Result<Option<PublishedObject>, CallError> {
         let reading = || format!("reading {} {}/{name}", self.kind, self.namespace);
@@ -64,10 +53,9 @@ impl ObjectApi<'_> {
         object: &PublishedObject,
         act: Act,
     ) -> Result<PublishedObject, CallError> {
-        Ok(match self.kind {
-            PartKind::ConfigMap => self.put(name, &object.config_map(), act).await?.into(),
-            PartKind::Secret => self.put(name, &Wiped(object.secret()).0, act).await?.into(),
-        })
+        let writing = || format!("writing {} {}/{name}", self.kind, self.namespace);
+        let replaced = (act != Act::Create).then_some(name);
+        call(writing, write_part(self.client, self.namespace, object, &written_by_us(), replaced)).await
     }
 
     /// Sets a label of an object, and nothing else.
@@ -75,10 +63,11 @@ impl ObjectApi<'_> {
         let name = object.metadata.name.clone().unwrap_or_default();
         match self.kind {
             PartKind::ConfigMap => {
+                let api = Api::<ConfigMap>::namespaced(self.client.clone(), self.namespace);
                 let labelling = || format!("labelling {} {}/{name}", self.kind, self.namespace);
                 let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 let patch = Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
-                call(labelling, self.api::<ConfigMap>().patch_metadata(&name, &params, &patch)).await.map(drop)
+                call(labelling, api.patch_metadata(&name, &params, &patch)).await.map(drop)
             }
             // The role may update Secrets, and not patch them.
             PartKind::Secret => {
@@ -91,28 +80,6 @@ impl ObjectApi<'_> {
                 self.write(&name, &labelled, Act::Replace).await.map(drop)
             }
         }
-    }
-
-    async fn put<K>(&self, name: &str, object: &K, act: Act) -> Result<K, CallError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug,
-    {
-        let writing = || format!("writing {} {}/{name}", self.kind, self.namespace);
-        let (api, params) = (self.api(), written_by_us());
-        match act {
-            Act::Create => call(writing, api.create(&params, object)).await,
-            Act::Read | Act::Replace => call(writing, api.replace(name, &params, object)).await,
-        }
-    }
-}
-
-/// A Secret whose values are overwritten in memory when it is dropped.
-struct Wiped(Secret);
-
-impl Drop for Wiped {
-    fn drop(&mut self) {
-        let values = self.0.data.as_mut().into_iter().flat_map(BTreeMap::values_mut);
-        values.for_each(|value| value.0.zeroize());
     }
 }
 

@@ -142,7 +142,7 @@ fn the_type_is_that_of_the_parts() {
             .unwrap_or_else(|_| panic!());
     let seals = seals();
     let made = object_to_write(None, &goal("1", None, (kind, Some(&both)), &seals)).unwrap().secret();
-    assert_eq!((made.type_.as_deref(), made.data.as_ref().map(BTreeMap::len)), (Some(TLS), Some(2)));
+    assert_eq!((made.0.type_.as_deref(), made.0.data.as_ref().map(BTreeMap::len)), (Some(TLS), Some(2)));
     let mixed = PublishedContent::join(Some(both), part(None, &[("other", "o")]), "1").err().unwrap();
     assert_eq!(mixed.reason, Reason::TypeNotAllowed);
     assert!(mixed.message.contains("kubernetes.io/tls and Opaque"), "{mixed}");

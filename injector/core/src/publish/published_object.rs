@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind, Reason};
+use zeroize::Zeroize as _;
 
 use crate::baseline::{BaselineObject, OPAQUE};
 
@@ -109,6 +110,15 @@ impl From<Secret> for PublishedObject {
 }
 
 impl PublishedObject {
+    /// Returns a new object that never changes. The type is that of a Secret.
+    pub fn immutable(kind: PartKind, metadata: ObjectMeta, values: Contents, secret_type: &str) -> Self {
+        let is_map = kind == PartKind::ConfigMap;
+        let bytes = values.iter().filter(|(_, value)| is_map && std::str::from_utf8(value).is_err());
+        let binary = bytes.map(|(key, _)| key.clone()).collect();
+        let content = PublishedContent { values, binary, secret_type: (!is_map).then(|| secret_type.to_owned()) };
+        Self { kind, metadata, immutable: Some(true), content }
+    }
+
     /// Returns the name of the object.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
@@ -128,15 +138,25 @@ impl PublishedObject {
         }
     }
 
-    /// Returns the object as a Secret. The caller must wipe its values.
-    pub fn secret(&self) -> Secret {
+    /// Returns the object as a Secret.
+    pub fn secret(&self) -> WipedSecret {
         let bytes = self.content.values.iter().map(|(key, value)| (key.clone(), ByteString(value.to_vec())));
-        Secret {
+        WipedSecret(Secret {
             metadata: self.metadata.clone(),
             immutable: self.immutable,
             data: Some(bytes.collect()),
             type_: self.content.secret_type.clone(),
             ..Secret::default()
-        }
+        })
+    }
+}
+
+/// A Secret whose values are overwritten in memory when it is dropped.
+pub struct WipedSecret(pub Secret);
+
+impl Drop for WipedSecret {
+    fn drop(&mut self) {
+        let values = self.0.data.as_mut().into_iter().flat_map(BTreeMap::values_mut);
+        values.for_each(|value| value.0.zeroize());
     }
 }

@@ -5,16 +5,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
-use nudge_authoring::{
-    Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, object, object_names, was_used,
-};
+use nudge_authoring::{Common, Content, Keep, OPAQUE, Part, digest_name, divide, object, object_names, was_used};
 use nudge_cluster::call::is_conflict;
+use nudge_cluster::part_objects::write_part;
 use nudge_core::baseline::{BaselineObject, baseline_refusal};
 use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
+use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{PartNumber, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::attention::{AttendedKind, may_attend};
 use crate::dry_run::{Dry, DryRun};
@@ -120,7 +120,7 @@ async fn read_version(command: &Create) -> Result<NewVersion, Failure> {
 }
 
 /// Returns the object of the part that has this number.
-fn part_object(command: &Create, new: &NewVersion, part: &Part, number: PartNumber, name: &str) -> Object {
+fn part_object(command: &Create, new: &NewVersion, part: &Part, number: PartNumber, name: &str) -> PublishedObject {
     let common = Common {
         config: &command.config,
         version: &new.version,
@@ -147,7 +147,7 @@ pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Opt
     let objects = new.parts.iter().zip(PartNumber::sequence(new.parts.len())).map(|(part, number)| {
         let (readable, hashed) = object_names(&command.config, &new.version, number);
         let mut object = part_object(command, &new, part, number, &readable.unwrap_or(hashed));
-        let metadata = object.metadata_mut();
+        let metadata = &mut object.metadata;
         metadata.namespace = namespace.map(str::to_owned);
         // A version that is kept as a manifest must not be pruned: the next apply would create it again.
         if let Some(labels) = &mut metadata.labels {
@@ -183,7 +183,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     }
     warn_unless_enabled(session).await;
     let configs = session.list::<VersionedConfig>("configs").await?;
-    let mut created: Vec<Object> = Vec::new();
+    let mut created: Vec<PublishedObject> = Vec::new();
     for (part, number) in parts.iter().zip(PartNumber::sequence(parts.len())) {
         match create_part(session, command, &new, part, number, &configs).await {
             Ok(object) => created.push(object),
@@ -252,20 +252,15 @@ async fn create_part(
     part: &Part,
     number: PartNumber,
     configs: &[VersionedConfig],
-) -> Result<Object, Failure> {
+) -> Result<PublishedObject, Failure> {
     let (config, version) = (&command.config, &new.version);
     let (readable, hashed) = object_names(config, version, number);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let (params, mut last_failure) = (creating(command.dry.dry_run), None);
     for name in readable.into_iter().chain([hashed]) {
         let context = format!("creating {}", object_name(part.kind, &name));
-        let created = match part_object(command, new, part, number, &name) {
-            Object::Map(map) => session.api().create(&params, &*map).await.map(|map| Object::Map(Box::new(map))),
-            Object::Secret(secret) => {
-                session.api().create(&params, &*secret).await.map(|secret| Object::Secret(Box::new(secret)))
-            }
-        };
-        match created {
+        let object = part_object(command, new, part, number, &name);
+        match write_part(&session.client, &session.namespace, &object, &params, None).await {
             Ok(object) => return Ok(object),
             Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
                 last_failure = Some(Failure::of(&context, &kube::Error::Api(status)));
@@ -281,19 +276,13 @@ async fn undo(
     session: &Session,
     command: &Create,
     version: &VersionName,
-    created: &[Object],
+    created: &[PublishedObject],
     mut failure: Failure,
 ) -> Failure {
     if command.dry.dry_run != DryRun::None {
         return failure;
     }
-    let mut parts: Vec<StoredPart> = created
-        .iter()
-        .map(|object| match object {
-            Object::Map(map) => (PartKind::ConfigMap, map.metadata.clone()),
-            Object::Secret(secret) => (PartKind::Secret, secret.metadata.clone()),
-        })
-        .collect();
+    let mut parts: Vec<StoredPart> = created.iter().map(|object| (object.kind, object.metadata.clone())).collect();
     if failure.status == 0 {
         // Without an answer, the API server may have created the object. All objects of the version are of this
         // command.
@@ -328,25 +317,16 @@ async fn undo(
     failure
 }
 
-fn print(out: &Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
-    let name = |object: &Object| {
-        let (kind, meta) = match object {
-            Object::Map(map) => ("configmap", &map.metadata),
-            Object::Secret(secret) => ("secret", &secret.metadata),
-        };
-        format!("{kind}/{}", meta.name.as_deref().unwrap_or_default())
-    };
+fn print(out: &Output, command: &Create, objects: &[PublishedObject]) -> Result<(), Failure> {
+    let name = |object: &PublishedObject| format!("{}/{}", object.kind.to_string().to_lowercase(), object.name());
     match command.output {
         Some(Format::Name) => out.lines(objects.iter().map(name)),
         Some(format) => {
             let failure = |error: serde_json::Error| Failure::new(format!("can't write the objects: {error}"));
-            let mut documents: Vec<Value> = Vec::new();
-            for object in objects {
-                // A command with Secrets was refused before.
-                if let Object::Map(map) = object {
-                    documents.push(serde_json::to_value(map).map_err(failure)?);
-                }
-            }
+            // A command with Secrets was refused before.
+            let maps = objects.iter().filter(|object| object.kind == PartKind::ConfigMap);
+            let documents = maps.map(|map| serde_json::to_value(map.config_map())).collect::<Result<Vec<_>, _>>();
+            let documents = documents.map_err(failure)?;
             match &documents[..] {
                 [document] => out.document(document, format),
                 documents => out.document(&json!({"apiVersion": "v1", "kind": "List", "items": documents}), format),
