@@ -1,15 +1,14 @@
 //! `kubectl nudge diff`: compares two versions.
 
 use clap::Args;
-use nudge_api::{PartKind, VersionStatus};
-use nudge_core::versions::Contents;
+use nudge_api::VersionStatus;
 use nudge_protocol::ConfigName;
 use nudge_protocol::names::CURRENT;
 
 use crate::failure::Failure;
 use crate::output::changes::{changes, heads};
 use crate::session::Session;
-use crate::version::stored::{contents, diff_side};
+use crate::version::stored::{ContentsByKind, contents, diff_side};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -39,9 +38,9 @@ pub(crate) async fn run(session: &Session, command: &Diff) -> Result<(), Failure
 }
 
 /// Returns the content of one side.
-async fn content(session: &Session, side: Option<&VersionStatus>) -> Result<Vec<(PartKind, Contents)>, Failure> {
+async fn content(session: &Session, side: Option<&VersionStatus>) -> Result<ContentsByKind, Failure> {
     match side {
         Some(version) => contents(session, version).await,
-        None => Ok(Vec::new()),
+        None => Ok(ContentsByKind::new()),
     }
 }

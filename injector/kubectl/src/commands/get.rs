@@ -2,11 +2,10 @@
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
-use nudge_api::{PartKind, VersionStatus, VersionedConfig};
+use nudge_api::{VersionStatus, VersionedConfig};
 use nudge_core::identity::Identity;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_core::rollout::assigned_version;
-use nudge_core::versions::Contents;
 use nudge_protocol::VersionName;
 use nudge_protocol::names::CURRENT;
 
@@ -14,7 +13,7 @@ use crate::failure::{Failure, doing};
 use crate::output::Format;
 use crate::session::Session;
 use crate::version::dictionary::{Source, dictionary};
-use crate::version::stored::{contents, readable_contents, sealed};
+use crate::version::stored::{ContentsByKind, contents, readable_contents, sealed};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -106,7 +105,7 @@ async fn parts(
     session: &Session,
     version: &VersionStatus,
     show_secrets: bool,
-) -> Result<Vec<(PartKind, Contents)>, Failure> {
+) -> Result<ContentsByKind, Failure> {
     if show_secrets { contents(session, version).await } else { readable_contents(session, version).await }
 }
 
@@ -114,7 +113,7 @@ async fn parts(
 async fn pod_sources(session: &Session, pod: &PodState, show_secrets: bool) -> Result<Vec<Source>, Failure> {
     let mut sources = Vec::new();
     for name in &pod.configs {
-        let mut source = Source { config: name.to_string(), version: None, parts: Vec::new() };
+        let mut source = Source { config: name.to_string(), version: None, parts: ContentsByKind::new() };
         let config = session.find_config(name.as_str()).await?;
         let assigned = |config: &VersionedConfig| {
             assigned_version(config.status.as_ref()?, Identity::of(config), pod).map(str::to_owned)

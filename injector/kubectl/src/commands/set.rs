@@ -191,7 +191,7 @@ async fn write_objects(
             format!("{title} has this text already\n")
         } else {
             write(session, object, contents, dry).await?;
-            let sides = [object.content.values(), contents].map(|contents| vec![(kind, contents.clone())]);
+            let sides = [object.content.values(), contents].map(|contents| [(kind, contents.clone())]);
             let [old, new] = sides;
             let shown = if dry == DryRun::None { String::new() } else { changes(old, new, ("now", "new")) };
             format!("{shown}{title} edited{}\n", dry.suffix())

@@ -1,8 +1,9 @@
 //! `kubectl nudge validate`: checks content by the rules of a config, before it becomes a version.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use nudge_api::PartKind;
-use nudge_core::versions::Contents;
 use nudge_validation::Report;
 
 use crate::failure::Failure;
@@ -10,7 +11,7 @@ use crate::output::Output;
 use crate::session::Session;
 use crate::version::rules::{NamedRules, check, is_path, rules_of_config, rules_of_file};
 use crate::version::sources::{self, Sources};
-use crate::version::stored::labelled;
+use crate::version::stored::{ContentsByKind, labelled};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -62,18 +63,18 @@ pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Fai
     report(&session.out, &format!("version {what} of config {config}"), &rules, &parts)
 }
 
-fn read_folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
+fn read_folder(path: &str) -> Result<ContentsByKind, Failure> {
     let sources = Sources { from_file: vec![path.to_owned()], ..Sources::default() };
     let content = sources::read(&sources).map_err(|error| {
         Failure::usage(error.strip_prefix("--from-file: ").map_or_else(|| error.clone(), str::to_owned))
     })?;
-    Ok(vec![(PartKind::ConfigMap, content.open)])
+    Ok([(PartKind::ConfigMap, content.open)].into())
 }
 
 /// Prints the findings, one in each line.
-fn report(out: &Output, subject: &str, rules: &NamedRules, parts: &[(PartKind, Contents)]) -> Result<(), Failure> {
+fn report(out: &Output, subject: &str, rules: &NamedRules, parts: &ContentsByKind) -> Result<(), Failure> {
     let NamedRules { name, count, .. } = rules;
-    let keys: usize = parts.iter().map(|(_, content)| content.len()).sum();
+    let keys: usize = parts.values().map(BTreeMap::len).sum();
     match check(rules, parts.iter().map(|(kind, content)| (*kind, content))) {
         Ok(()) if *count == 0 => out.line(&format!("{name} has no rules; see spec.validation")),
         Ok(()) => out.line(&format!("{subject} follows the rules of {name} ({keys} keys, {count} rules)")),

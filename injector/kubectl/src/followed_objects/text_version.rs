@@ -176,16 +176,7 @@ async fn is_version_of(
 ) -> Result<bool, Failure> {
     let mut readable = version.clone();
     readable.parts.retain(|part| text.contains_key(&part.kind));
-    Ok(by_kind(contents(session, &readable).await?) == *text)
-}
-
-/// Returns the contents of a version's parts, joined by kind.
-fn by_kind(parts: Vec<(PartKind, Contents)>) -> BTreeMap<PartKind, Contents> {
-    let mut joined: BTreeMap<PartKind, Contents> = BTreeMap::new();
-    for (kind, contents) in parts {
-        joined.entry(kind).or_default().extend(contents);
-    }
-    joined
+    Ok(contents(session, &readable).await? == *text)
 }
 
 #[cfg(test)]
@@ -252,16 +243,5 @@ mod tests {
         assert_eq!(changed_kind(&text("3"), &text("3")), None);
         assert_eq!(changed_kind(&text("5"), &text("3")), Some(PartKind::ConfigMap));
         assert_eq!(changed_kind(&BTreeMap::new(), &text("3")), Some(PartKind::ConfigMap));
-    }
-
-    #[test]
-    fn parts_of_one_kind_are_one_text() {
-        let part = |key: &str| -> Contents { [(key.to_owned(), Zeroizing::new(Vec::new()))].into() };
-        let joined = by_kind(vec![
-            (PartKind::ConfigMap, part("a")),
-            (PartKind::ConfigMap, part("b")),
-            (PartKind::Secret, part("c")),
-        ]);
-        assert_eq!((joined[&PartKind::ConfigMap].len(), joined[&PartKind::Secret].len()), (2, 1));
     }
 }

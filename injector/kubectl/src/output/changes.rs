@@ -19,8 +19,13 @@ struct Value {
     bytes: Zeroizing<Vec<u8>>,
 }
 
+/// The contents of one side of a comparison.
+pub(crate) trait Parts: IntoIterator<Item = (PartKind, Contents)> {}
+
+impl<I: IntoIterator<Item = (PartKind, Contents)>> Parts for I {}
+
 /// Returns all parts of a version as one map.
-fn merge_parts(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
+fn merge_parts(parts: impl Parts) -> BTreeMap<String, Value> {
     let keys = |(kind, content): (PartKind, Contents)| {
         content.into_iter().map(move |(key, bytes)| (key, Value { kind, bytes }))
     };
@@ -65,15 +70,11 @@ pub(crate) fn heads(old: Option<&VersionStatus>, new: Option<&VersionStatus>) ->
 }
 
 /// Returns the changes as text, empty if there are none. `names` are the names of the versions.
-pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> String {
+pub(crate) fn changes(old: impl Parts, new: impl Parts, names: (&str, &str)) -> String {
     list(old, new, names).iter().map(ToString::to_string).collect()
 }
 
-pub(crate) fn list(
-    old: Vec<(PartKind, Contents)>,
-    new: Vec<(PartKind, Contents)>,
-    names: (&str, &str),
-) -> Vec<KeyChange> {
+pub(crate) fn list(old: impl Parts, new: impl Parts, names: (&str, &str)) -> Vec<KeyChange> {
     let (old, new) = (merge_parts(old), merge_parts(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     keys.into_iter().filter_map(|key| change(key, old.get(key), new.get(key), names)).collect()

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::versions::{Contents, contents_of};
+use nudge_core::versions::contents_of;
 use nudge_protocol::labels;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::manifest::documents;
+use crate::version::stored::ContentsByKind;
 
 /// The changes of one config.
 #[derive(Debug, Default)]
@@ -18,9 +19,9 @@ pub(crate) struct ConfigChange {
     /// The config as the file has it.
     pub(super) config: Option<VersionedConfig>,
     /// The contents of the objects of the config's name.
-    pub(super) text: BTreeMap<PartKind, Contents>,
+    pub(super) text: ContentsByKind,
     /// The contents of versions, by their names.
-    pub(super) versions: BTreeMap<String, Vec<(PartKind, Contents)>>,
+    pub(super) versions: BTreeMap<String, ContentsByKind>,
 }
 
 impl ConfigChange {
@@ -75,7 +76,7 @@ impl ConfigChange {
         if label(labels::CONFIG) == Some(name) {
             let version = label(labels::VERSION)
                 .ok_or_else(|| format!("{kind} {object} in it has no label {}", labels::VERSION))?;
-            self.versions.entry(version.to_owned()).or_default().push((part, contents));
+            self.versions.entry(version.to_owned()).or_default().entry(part).or_default().extend(contents);
         } else if object == name && self.text.insert(part, contents).is_some() {
             return Err(format!("it has {kind} {name} twice"));
         }
@@ -85,6 +86,8 @@ impl ConfigChange {
 
 #[cfg(test)]
 mod tests {
+    use nudge_core::versions::Contents;
+
     use super::*;
 
     fn keys(contents: &Contents) -> Vec<&str> {
@@ -97,6 +100,7 @@ mod tests {
                     - {kind: ConfigMap, metadata: {name: game}, data: {lives: '3'}}\n\
                     - {kind: Secret, metadata: {name: game}, data: {pin: MQ==}, stringData: {pin: '2', key: k}}\n\
                     - {kind: ConfigMap, metadata: {name: game-2, labels: {nudge.dev/config: game, nudge.dev/version: '2'}}, data: {a: b}}\n\
+                    - {kind: ConfigMap, metadata: {name: game-2-2, labels: {nudge.dev/config: game, nudge.dev/version: '2'}}, data: {e: f}}\n\
                     - {kind: ConfigMap, metadata: {name: other}, data: {c: d}}\n---\nkind: Deployment\nmetadata: {name: game}\n";
         let change = ConfigChange::read(text, "game").unwrap();
         assert_eq!(change.config.unwrap().spec.version.as_deref(), Some("2"));
@@ -104,7 +108,7 @@ mod tests {
         let secret = &change.text[&PartKind::Secret];
         assert_eq!((keys(secret), secret["pin"].as_slice()), (vec!["key", "pin"], &b"2"[..]));
         assert_eq!(change.versions.keys().collect::<Vec<_>>(), ["2"]);
-        assert_eq!(keys(&change.versions["2"][0].1), ["a"]);
+        assert_eq!(keys(&change.versions["2"][&PartKind::ConfigMap]), ["a", "e"]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use self::planned_version::{PlannedVersion, read_contents};
 use self::report::{Plan, Subject};
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::version::stored::ContentsByKind;
 
 /// Plans a version of the config of this name.
 pub(crate) async fn plan(session: &Session, name: &str, request: Request) -> Result<Plan, Failure> {
@@ -30,7 +31,7 @@ pub(crate) async fn plan(session: &Session, name: &str, request: Request) -> Res
             contents
         }
         Some(_) => None,
-        None => Some(planned_version::ContentsByKind::new()),
+        None => Some(ContentsByKind::new()),
     };
     Ok(Plan::new(&Subject { planned, facts, before }, jiff::Timestamp::now()))
 }

@@ -1,16 +1,14 @@
 //! The version that is planned: one that is named or requested, or one of a file. Its config is as it would be then.
 
-use std::collections::BTreeMap;
-
 use nudge_api::{Explanation, PartKind, Reason, VersionStatus, VersionedConfig};
 use nudge_core::followed_objects::read_object;
-use nudge_core::versions::{Contents, object_name};
+use nudge_core::versions::object_name;
 
 use super::file::ConfigChange;
 use crate::failure::Failure;
 use crate::followed_objects::{ConfigText, check_follows, check_text, find_version};
 use crate::session::Session;
-use crate::version::stored::{contents, sealed};
+use crate::version::stored::{ContentsByKind, contents, sealed};
 
 /// The version that a plan is about.
 pub(crate) enum Request {
@@ -21,9 +19,6 @@ pub(crate) enum Request {
     /// What a file requests.
     File(Box<ConfigChange>),
 }
-
-/// The contents of a version, by the kinds of its objects.
-pub(super) type ContentsByKind = BTreeMap<PartKind, Contents>;
 
 pub(super) struct PlannedVersion {
     /// The config as it would be: with the spec that requests the version.
@@ -129,11 +124,7 @@ impl PlannedVersion {
             }
         };
         config.spec.version = Some(version.clone());
-        let parts = versions.remove(&version).unwrap_or_default();
-        let mut contents = ContentsByKind::new();
-        for (kind, part) in parts {
-            contents.entry(kind).or_default().extend(part);
-        }
+        let contents = versions.remove(&version).unwrap_or_default();
         let mut planned = Self { version: Some(version), ..Self::of(config) };
         planned.check(session, &contents).await?;
         planned.contents = Some(contents);
@@ -207,13 +198,7 @@ pub(super) async fn read_contents(
     version: &VersionStatus,
 ) -> Result<(Option<ContentsByKind>, Vec<String>), Failure> {
     match contents(session, version).await {
-        Ok(parts) => {
-            let mut joined = ContentsByKind::new();
-            for (kind, part) in parts {
-                joined.entry(kind).or_default().extend(part);
-            }
-            Ok((Some(joined), Vec::new()))
-        }
+        Ok(contents) => Ok((Some(contents), Vec::new())),
         Err(failure) if failure.status == 403 => {
             Ok((None, vec![format!("the content of version {}: {}", version.version, failure.message)]))
         }

@@ -20,8 +20,9 @@ use serde::Serialize;
 
 use super::cluster_facts::ClusterFacts;
 use super::holds::{ConfigPods, Hold, holds};
-use super::planned_version::{ContentsByKind, PlannedVersion};
+use super::planned_version::PlannedVersion;
 use crate::output::changes;
+use crate::version::stored::ContentsByKind;
 
 /// What a plan is made of.
 pub(super) struct Subject {
@@ -245,8 +246,7 @@ fn pods_of(subject: &Subject) -> Vec<ConfigPod<'_>> {
 
 /// Returns the keys that change.
 fn keys(before: Option<&ContentsByKind>, after: Option<&ContentsByKind>) -> Option<Vec<KeyPlan>> {
-    let side = |contents: &ContentsByKind| contents.iter().map(|(kind, part)| (*kind, part.clone())).collect();
-    let changes = changes::list(side(before?), side(after?), ("", ""));
+    let changes = changes::list(before?.clone(), after?.clone(), ("", ""));
     Some(changes.into_iter().map(|change| KeyPlan { key: change.key, change: change.what }).collect())
 }
 

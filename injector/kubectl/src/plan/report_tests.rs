@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::cluster_facts::{ClusterFacts, MissingRight};
-use super::planned_version::{ContentsByKind, PlannedVersion};
+use super::planned_version::PlannedVersion;
 use super::report::{Plan, Subject};
 use crate::attention::AttendedKind;
 use crate::rights::Right;
+use crate::version::stored::ContentsByKind;
 
 const NOW: &str = "2026-11-28T12:00:00Z";
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nudge_api::PartKind;
-use nudge_core::versions::Contents;
 use nudge_protocol::reserved;
+
+use crate::version::stored::ContentsByKind;
 
 /// The text in place of a secret value.
 const MASK: &str = "***";
@@ -16,7 +17,7 @@ pub(crate) struct Source {
     pub(crate) config: String,
     /// The version; absent if the config or the version does not exist.
     pub(crate) version: Option<String>,
-    pub(crate) parts: Vec<(PartKind, Contents)>,
+    pub(crate) parts: ContentsByKind,
 }
 
 /// Returns the keys with their values, as the endpoint of the agent serves them.
@@ -58,7 +59,7 @@ mod tests {
 
     fn source(config: &str, version: Option<&str>, kind: PartKind, pairs: &[(&str, &[u8])]) -> Source {
         let content = pairs.iter().map(|&(key, value)| (key.to_owned(), Zeroizing::new(value.to_vec()))).collect();
-        Source { config: config.to_owned(), version: version.map(str::to_owned), parts: vec![(kind, content)] }
+        Source { config: config.to_owned(), version: version.map(str::to_owned), parts: [(kind, content)].into() }
     }
 
     #[test]

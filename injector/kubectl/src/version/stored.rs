@@ -1,5 +1,7 @@
 //! Versions as the API server stores them.
 
+use std::collections::BTreeMap;
+
 use kube::api::{ListParams, ObjectMeta};
 use nudge_api::{Origin, PartKind, PartStatus, VersionStatus, VersionedConfig};
 use nudge_core::versions::{Contents, object_name};
@@ -13,6 +15,9 @@ use crate::session::Session;
 
 /// The account that creates versions of sources.
 const SOURCES: &str = "system:serviceaccount:nudge-system:nudge-sources";
+
+/// The contents of a version, by the kinds of its objects.
+pub(crate) type ContentsByKind = BTreeMap<PartKind, Contents>;
 
 /// The kind and the metadata of one object of a version.
 pub(crate) type StoredPart = (PartKind, ObjectMeta);
@@ -112,26 +117,27 @@ pub(crate) fn diff_side<'a>(config: &'a VersionedConfig, name: &str) -> Result<O
     if name == CURRENT && !has_current { Ok(None) } else { sealed(config, name).map(Some) }
 }
 
-/// Reads the content of each part of a sealed version.
-pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Result<Vec<(PartKind, Contents)>, Failure> {
-    let mut parts = Vec::new();
-    for part in &version.parts {
-        parts.push((part.kind, content(session, &version.version, part).await?));
-    }
-    Ok(parts)
+/// Reads the content of a sealed version.
+pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Result<ContentsByKind, Failure> {
+    contents_of_parts(session, version, false).await
 }
 
-/// Reads the content of each part of a sealed version that the user may read. Warnings name the Secrets that the user
+/// Reads the content of the parts of a sealed version that the user may read. Warnings name the Secrets that the user
 /// may not read.
-pub(crate) async fn readable_contents(
+pub(crate) async fn readable_contents(session: &Session, version: &VersionStatus) -> Result<ContentsByKind, Failure> {
+    contents_of_parts(session, version, true).await
+}
+
+async fn contents_of_parts(
     session: &Session,
     version: &VersionStatus,
-) -> Result<Vec<(PartKind, Contents)>, Failure> {
-    let mut parts = Vec::new();
+    readable_only: bool,
+) -> Result<ContentsByKind, Failure> {
+    let mut contents = ContentsByKind::new();
     for part in &version.parts {
         match content(session, &version.version, part).await {
-            Ok(content) => parts.push((part.kind, content)),
-            Err(failure) if failure.status == 403 && part.kind == PartKind::Secret => {
+            Ok(content) => contents.entry(part.kind).or_default().extend(content),
+            Err(failure) if readable_only && failure.status == 403 && part.kind == PartKind::Secret => {
                 session.out.warn(&format!(
                     "the keys of {} are not shown: {}",
                     object_name(part.kind, &part.name),
@@ -141,7 +147,7 @@ pub(crate) async fn readable_contents(
             Err(failure) => return Err(failure),
         }
     }
-    Ok(parts)
+    Ok(contents)
 }
 
 /// Reads the content of each object with the labels of this version, sealed or not.
@@ -149,7 +155,7 @@ pub(crate) async fn labelled(
     session: &Session,
     config: &str,
     version: &str,
-) -> Result<Vec<(PartKind, Contents)>, Failure> {
+) -> Result<ContentsByKind, Failure> {
     let (objects, secrets_listed) = objects(session, config, Some(version)).await?;
     if objects.is_empty() {
         let hint = if secrets_listed { "" } else { ", or it has Secrets alone, which you may not list" };
@@ -157,13 +163,13 @@ pub(crate) async fn labelled(
             "config {config} has no version {version}{hint}; see kubectl nudge versions {config}"
         )));
     }
-    let mut parts = Vec::new();
+    let mut contents = ContentsByKind::new();
     for (kind, meta) in objects.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
         let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
         let part = PartStatus { kind: *kind, name, uid, digest: String::new() };
-        parts.push((*kind, content(session, version, &part).await?));
+        contents.entry(*kind).or_default().extend(content(session, version, &part).await?);
     }
-    Ok(parts)
+    Ok(contents)
 }
 
 async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
