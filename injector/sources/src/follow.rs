@@ -10,18 +10,9 @@ use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-#[derive(Debug)]
-pub(crate) enum ObjectState<K> {
-    /// The object exists, in this state.
-    There(K),
-    /// The object does not exist.
-    Gone,
-    /// Nudge has no right to read the object.
-    Forbidden,
-}
-
-/// Follows the object of this name. One watch lasts for `seconds`; by then a dead watch is noticed.
-pub(crate) fn follow<K>(api: Api<K>, name: &str, seconds: u32) -> BoxStream<'static, ObjectState<K>>
+/// Follows the object of this name: returns each of its states, or `None` when it does not exist. One watch lasts for
+/// `seconds`; by then a dead watch is noticed.
+pub(crate) fn follow<K>(api: Api<K>, name: &str, seconds: u32) -> BoxStream<'static, Option<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -41,7 +32,7 @@ pub(crate) fn back_off<K: Send + 'static>(
 fn object_states<K: Send + 'static>(
     events: impl Stream<Item = Result<Event<K>, Error>> + Send + 'static,
     name: String,
-) -> impl Stream<Item = ObjectState<K>> + Send {
+) -> impl Stream<Item = Option<K>> + Send {
     let mut listed = None;
     events.filter_map(move |event| {
         let state = match event {
@@ -50,15 +41,14 @@ fn object_states<K: Send + 'static>(
                 listed = Some(object);
                 None
             }
-            Ok(Event::InitDone) => Some(listed.take().map_or(ObjectState::Gone, ObjectState::There)),
-            Ok(Event::Apply(object)) => Some(ObjectState::There(object)),
-            Ok(Event::Delete(_)) => Some(ObjectState::Gone),
+            Ok(Event::InitDone) => Some(listed.take()),
+            Ok(Event::Apply(object)) => Some(Some(object)),
+            Ok(Event::Delete(_)) => Some(None),
             Err(error) => {
                 listed = None;
                 // The error may quote text that could not be parsed, such as that of a Secret.
-                let code = status_code(&error);
-                tracing::debug!(object = name, code, "watch interrupted; retrying");
-                (code == Some(403)).then_some(ObjectState::Forbidden)
+                tracing::debug!(object = name, code = status_code(&error), "watch interrupted; retrying");
+                None
             }
         };
         ready(state)
@@ -107,9 +97,8 @@ mod tests {
             Ok(Event::InitDone),
             Ok(Event::Delete(2)),
         ];
-        let states: Vec<ObjectState<i32>> =
+        let states: Vec<Option<i32>> =
             object_states(futures::stream::iter(events), "live".to_owned()).collect().now_or_never().unwrap();
-        let states: Vec<String> = states.iter().map(|state| format!("{state:?}")).collect();
-        assert_eq!(states, ["Gone", "There(1)", "Forbidden", "There(2)", "Gone"]);
+        assert_eq!(states, [None, Some(1), Some(2), None]);
     }
 }

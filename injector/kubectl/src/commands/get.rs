@@ -101,11 +101,7 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
 }
 
 /// Reads the content of a version. A user who does not request the values of Secrets need not be allowed to read them.
-async fn parts(
-    session: &Session,
-    version: &VersionStatus,
-    show_secrets: bool,
-) -> Result<ContentsByKind, Failure> {
+async fn parts(session: &Session, version: &VersionStatus, show_secrets: bool) -> Result<ContentsByKind, Failure> {
     if show_secrets { contents(session, version).await } else { readable_contents(session, version).await }
 }
 

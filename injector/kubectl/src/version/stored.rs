@@ -151,11 +151,7 @@ async fn contents_of_parts(
 }
 
 /// Reads the content of each object with the labels of this version, sealed or not.
-pub(crate) async fn labelled(
-    session: &Session,
-    config: &str,
-    version: &str,
-) -> Result<ContentsByKind, Failure> {
+pub(crate) async fn labelled(session: &Session, config: &str, version: &str) -> Result<ContentsByKind, Failure> {
     let (objects, secrets_listed) = objects(session, config, Some(version)).await?;
     if objects.is_empty() {
         let hint = if secrets_listed { "" } else { ", or it has Secrets alone, which you may not list" };

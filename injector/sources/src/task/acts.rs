@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::kept_draft::KeptDraft;
 use super::{API_BACKOFF, ContentState, KnownConfig, Pause, Task, invalid_name, later};
-use crate::follow::ObjectState;
 use crate::writes::WriteError;
 
 impl Task {
@@ -39,7 +38,7 @@ impl Task {
             Act::CreateConfig => {
                 if let Some(config) = self.writes.create_config(&name).await? {
                     tracing::info!(namespace, config = name, "config created");
-                    self.observe_config(ObjectState::There(config));
+                    self.observe_config(Some(config));
                 } else {
                     // The config exists, and the watch shows it soon.
                     self.config = KnownConfig::Unknown;

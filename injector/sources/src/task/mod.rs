@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use self::kept_draft::KeptDraft;
 use crate::draft::{VersionDraft, read};
 use crate::feed::feed;
-use crate::follow::{ObjectState, follow};
+use crate::follow::follow;
 use crate::source_content::SourceContent;
 use crate::sources::Sources;
 use crate::validity::Validity;
@@ -229,16 +229,11 @@ impl Task {
         };
     }
 
-    fn observe_config(&mut self, state: ObjectState<VersionedConfig>) {
+    fn observe_config(&mut self, config: Option<VersionedConfig>) {
         let generation = |config: &VersionedConfig| config.metadata.generation;
         let identity_before = self.config().map(Identity::of);
         let generation_before = self.config().and_then(generation);
-        self.config = match state {
-            ObjectState::There(config) => KnownConfig::Present(Box::new(config)),
-            ObjectState::Gone => KnownConfig::Absent,
-            // The first write shows which rights are missing.
-            ObjectState::Forbidden => return,
-        };
+        self.config = config.map_or(KnownConfig::Absent, |config| KnownConfig::Present(Box::new(config)));
         let refusal = self.pause.as_ref().and_then(|pause| pause.refusal.as_ref());
         let is_held = refusal.is_some_and(|refusal| refusal.reason == Reason::HeldBy);
         // The new rules may allow content that the old ones refused.

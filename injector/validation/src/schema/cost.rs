@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 use crate::meter::{Exhausted, charge};
@@ -208,11 +209,11 @@ impl<'a> Walk<'a> {
     /// Returns the target of a reference within the schema.
     fn target(&self, reference: &str) -> Option<&'a Value> {
         let fragment = reference.strip_prefix('#')?;
-        let decoded = decode_percent(fragment);
+        let decoded = percent_decode_str(fragment).decode_utf8_lossy();
         if decoded.is_empty() || decoded.starts_with('/') {
             return self.root.pointer(&decoded);
         }
-        self.anchors.get(decoded.as_str()).copied()
+        self.anchors.get(&*decoded).copied()
     }
 }
 
@@ -233,21 +234,4 @@ impl Cost {
 /// Uses up all steps of the check.
 fn exhaust() -> Exhausted {
     charge(u64::MAX).err().unwrap_or(Exhausted)
-}
-
-/// Decodes the percent-encoding of a text.
-fn decode_percent(fragment: &str) -> String {
-    let mut bytes = Vec::with_capacity(fragment.len());
-    let mut remainder = fragment.as_bytes();
-    while let [first, tail @ ..] = remainder {
-        let code = tail.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
-        if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            bytes.push(byte);
-            remainder = &tail[2..];
-        } else {
-            bytes.push(*first);
-            remainder = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
