@@ -126,9 +126,9 @@ impl InPlace {
         self.variables.check(dictionary).map_err(|fault| cant_apply_fault(&fault))
     }
 
-    /// Decides the next step. `held_back` is the content that the containers should be restarted with; `None` if they
+    /// Decides the next step. `deferred_content` is the content that the containers should be restarted with; `None` if they
     /// run the served content.
-    pub(super) fn next_step(&mut self, held_back: Option<String>, containers: &Containers) -> RestartStep {
+    pub(super) fn next_step(&mut self, deferred_content: Option<String>, containers: &Containers) -> RestartStep {
         let now = Instant::now();
         self.retry.due = None;
         let ids = self.container_ids(containers);
@@ -136,7 +136,7 @@ impl InPlace {
             self.progress = InPlaceProgress::Done;
         }
         let before = self.goal.take();
-        let Some(content) = held_back.or_else(|| self.undone_content(&ids)) else { return RestartStep::Wait };
+        let Some(content) = deferred_content.or_else(|| self.undone_content(&ids)) else { return RestartStep::Wait };
         let since = before.filter(|goal| goal.content == content).map_or(now, |goal| goal.since);
         let decision = decide_command(self.last.as_ref(), &content, &ids, now - since, now - self.started);
         self.goal = Some(RestartGoal { content, since });

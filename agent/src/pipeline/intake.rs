@@ -58,7 +58,7 @@ pub(super) struct Intake {
     /// Whether the not-ready file says that an address is taken.
     reports_silence: bool,
     /// The changes that are not served yet, because the rest of the configs may arrive in a moment.
-    withheld: Applied,
+    unserved: Applied,
 }
 
 /// The parts of the intake.
@@ -112,7 +112,7 @@ impl Intake {
             polls_again: false,
             question: None,
             reports_silence: false,
-            withheld: Applied::default(),
+            unserved: Applied::default(),
         }
     }
 
@@ -155,9 +155,9 @@ impl Intake {
         let readings = if !self.is_serving() {
             taken.readings
         } else if self.in_place.is_some() {
-            self.local_versions.hold_back_changed(taken.readings)
+            self.local_versions.defer_changed(taken.readings)
         } else if !self.checks.is_empty() {
-            self.local_versions.hold_back_new(taken.readings)
+            self.local_versions.defer_new(taken.readings)
         } else {
             taken.readings
         };
@@ -235,7 +235,7 @@ impl Intake {
     /// Asks the containers about the contents that are held back, unless they are being asked already.
     async fn ask(&mut self) {
         self.refuse_unfit().await;
-        let (contents, served) = (self.local_versions.held_back(), self.store.dictionary().cloned());
+        let (contents, served) = (self.local_versions.deferred_contents(), self.store.dictionary().cloned());
         let Some(served) = served.filter(|_| !contents.is_empty()) else {
             return self.end_question();
         };
@@ -304,7 +304,7 @@ impl Intake {
     fn adopt(&mut self, readings: Vec<Reading>) -> bool {
         let readings = self.replace_unfit(readings);
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
-        self.withheld.add(applied);
+        self.unserved.add(applied);
         let changed = self.local_versions.settle(&self.store);
         if changed {
             self.unplaced.retry.failures = 0;
@@ -322,7 +322,7 @@ impl Intake {
         }
         self.clear_start_fault();
         let confirmed = (occasion == Occasion::Reply).then(Instant::now);
-        self.delivery.serve(&self.store, std::mem::take(&mut self.withheld), confirmed);
+        self.delivery.serve(&self.store, std::mem::take(&mut self.unserved), confirmed);
     }
 
     /// Writes the variables that the containers start with, before anything is served.
@@ -355,7 +355,7 @@ impl Intake {
             Some(Reading { config: config.clone(), result: Ok(Arc::clone(self.store.good(config)?)) })
         };
         let readings = problems.filter_map(|(config, _)| good(config)).collect();
-        self.withheld.add(self.store.apply(readings, OffsetDateTime::now_utc()));
+        self.unserved.add(self.store.apply(readings, OffsetDateTime::now_utc()));
     }
 
     /// Restarts the containers with the contents that are held back, or once more if the last restart was not done.
@@ -365,8 +365,9 @@ impl Intake {
         }
         self.refuse_unfit().await;
         let Some(in_place) = &mut self.in_place else { return };
-        let held_back = (!self.local_versions.held_back().is_empty()).then(|| self.local_versions.assigned_id());
-        let step = in_place.next_step(held_back, &self.containers.borrow());
+        let deferred_content =
+            (!self.local_versions.deferred_contents().is_empty()).then(|| self.local_versions.assigned_id());
+        let step = in_place.next_step(deferred_content, &self.containers.borrow());
         match step {
             RestartStep::Wait => {}
             RestartStep::Command(command) => self.command_restart(command).await,
@@ -380,7 +381,7 @@ impl Intake {
 
     /// Refuses the held-back contents that the pod can't take.
     async fn refuse_unfit(&mut self) {
-        let contents = self.local_versions.held_back();
+        let contents = self.local_versions.deferred_contents();
         let rooms = if contents.is_empty() { None } else { self.delivery.rooms() };
         let check = |contents: &[Arc<VersionContent>]| {
             rooms.as_ref().map_or(Ok(()), |rooms| self.check_files(rooms, contents))?;

@@ -1,13 +1,13 @@
 //! Other processes: their entries in `/proc`, a signal that never hits the wrong process, and the command under `exec`.
 
 mod exec_child;
-mod port_holder;
+mod port_owner;
 mod proc_files;
 mod process_table;
 mod signal;
 
 pub use exec_child::{Child, ChildError, EXIT_AGENT, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Signals};
-pub use port_holder::{ListeningSocket, PortHolder, find_port_holder, parse_listening_socket};
+pub use port_owner::{ListeningSocket, PortOwner, find_port_owner, parse_listening_socket};
 pub use proc_files::{
     ParseError, ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status,
 };

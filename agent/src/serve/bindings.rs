@@ -9,7 +9,7 @@ use nudge_server::listener::{self, SocketOptions};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::proc::find_port_holder;
+use crate::proc::find_port_owner;
 use crate::source::SourceFault;
 use crate::status::StatusPage;
 
@@ -131,7 +131,7 @@ impl From<&BindError> for SourceFault {
     fn from(error: &BindError) -> Self {
         match error {
             BindError::InUse { address, .. } => {
-                let (port, ip, holder) = (address.port(), address.ip(), find_port_holder(*address));
+                let (port, ip, holder) = (address.port(), address.ip(), find_port_owner(*address));
                 let message = format!(
                     "port {port} of {ip} is taken by {holder}; let it listen at 127.0.0.1, or give the agent another port by nudge.dev/agent-port"
                 );

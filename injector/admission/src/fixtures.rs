@@ -145,7 +145,7 @@ pub(super) struct FakeLookups {
     pub may_create_token: bool,
     pub secrets: bool,
     /// What names any object.
-    pub holder: Option<&'static str>,
+    pub referrer: Option<&'static str>,
     /// The kinds that no process attends to.
     pub unattended: Vec<AttendedKind>,
     /// Access reviews fail, and nothing else.
@@ -231,11 +231,11 @@ impl Lookups for FakeLookups {
         asked
     }
 
-    async fn holder(&self, _: &ReviewRequest, _: &str, _: (PartKind, &str)) -> Result<Option<String>, LookupError> {
+    async fn referrer(&self, _: &ReviewRequest, _: &str, _: (PartKind, &str)) -> Result<Option<String>, LookupError> {
         if self.reviews_fail {
             return Err(too_slow("listing".to_owned()));
         }
-        Ok(self.holder.map(str::to_owned))
+        Ok(self.referrer.map(str::to_owned))
     }
 
     async fn attends(&self, _: &ReviewRequest, _: &str, what: AttendedKind) -> Result<bool, LookupError> {

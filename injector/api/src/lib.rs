@@ -45,10 +45,10 @@ pub use source_from::{
     VaultKubernetes, VaultKv, VaultSource,
 };
 pub use status::{
-    AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConfigState, Consent, DirectReaders, EvidenceStatus, HarmedPod,
-    InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Release, ReleaseApproval,
-    ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus,
-    SelectorThreshold, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus,
+    AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConfigState, Consent, DirectReaders, EvidenceStatus, GateStatus,
+    HarmedPod, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Release,
+    ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage,
+    RolloutStatus, SelectorThreshold, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch,
     WorkloadThreshold,
 };
 pub use step_selector::StepSelector;

@@ -46,7 +46,7 @@ impl PartKind {
     }
 
     /// Returns the version that the status says the published object holds.
-    pub fn held_version(self, status: &VersionedConfigStatus) -> Option<&str> {
+    pub fn published_version(self, status: &VersionedConfigStatus) -> Option<&str> {
         match self {
             Self::ConfigMap => status.published_version.as_deref(),
             Self::Secret => status.published_secret_version.as_deref(),

@@ -204,7 +204,7 @@ reasons! {
     TooSoon Source false "The last version is younger than spec.minPeriodSeconds."
     Made Source false "The version is made; somebody must make it current."
     Activated Source false "The config requests the version of the newest content."
-    HeldBy Source true "Somebody else sets spec.version of the config."
+    FieldConflict Source true "Somebody else sets spec.version of the config."
     ConfigTaken Source true "An older source makes the versions of the config."
     HistoryFull Source true "The config has almost as many versions as it can have."
     Suspended Source false "The source is suspended."

@@ -50,7 +50,7 @@ struct LeaseSnapshot {
 }
 
 /// Returns whether the replica may renew or take the lease, because no other one holds it.
-fn may_hold(snapshot: Option<&LeaseSnapshot>, identity: &str, now: Instant) -> bool {
+fn may_lead(snapshot: Option<&LeaseSnapshot>, identity: &str, now: Instant) -> bool {
     snapshot.is_none_or(|lease| {
         let holder = lease.holder.as_deref().unwrap_or_default();
         let is_expired = now.saturating_duration_since(lease.seen_at) > lease.duration;
@@ -212,7 +212,7 @@ impl Lease {
             }
         }
         let note_differs = self.update_notes(now);
-        let is_holder = may_hold(self.snapshot.as_ref(), &self.settings.identity, now);
+        let is_holder = may_lead(self.snapshot.as_ref(), &self.settings.identity, now);
         if is_holder {
             self.write(Some(&self.settings.identity.clone())).await?;
             self.renewed_at = Some(now);
@@ -302,12 +302,12 @@ mod tests {
             seen_at: start,
             duration: Duration::from_secs(15),
         };
-        assert!(may_hold(None, "a", start));
-        assert!(may_hold(Some(&seen(Some(""))), "a", start));
-        assert!(may_hold(Some(&seen(None)), "a", start));
-        assert!(may_hold(Some(&seen(Some("a"))), "a", start));
-        assert!(!may_hold(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)));
-        assert!(may_hold(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)));
+        assert!(may_lead(None, "a", start));
+        assert!(may_lead(Some(&seen(Some(""))), "a", start));
+        assert!(may_lead(Some(&seen(None)), "a", start));
+        assert!(may_lead(Some(&seen(Some("a"))), "a", start));
+        assert!(!may_lead(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)));
+        assert!(may_lead(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)));
     }
 
     /// Returns how long a replica leads whose API server refuses or is silent from `cut` on, and how often it tries to

@@ -13,7 +13,7 @@ pub mod kubeconfig;
 pub mod lease;
 pub mod lenient_object;
 pub mod listing;
-pub mod object_holders;
+pub mod object_referrers;
 pub mod object_supervisor;
 pub mod panics;
 pub mod part_objects;

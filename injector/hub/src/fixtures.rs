@@ -17,7 +17,7 @@ use nudge_cluster::index::Index;
 pub(crate) use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 pub(crate) use nudge_core::pods::{PodState, Report};
 pub(crate) use nudge_protocol::ConfigName;
-pub(crate) use nudge_protocol::hub::{HeldConfig, PollHead, PollRequest, ReportRequest};
+pub(crate) use nudge_protocol::hub::{ConfigClaim, PollHead, PollRequest, ReportRequest};
 use prometheus_client::registry::Registry;
 pub(crate) use tokio::time::Instant;
 
@@ -209,7 +209,7 @@ pub(crate) fn head_of(reply: HubReply) -> PollHead {
 
 /// Returns the request of an agent that has processed `head`.
 pub(crate) fn after(head: &PollHead) -> PollRequest {
-    let held = |config: &nudge_protocol::hub::PollConfig| HeldConfig {
+    let claim = |config: &nudge_protocol::hub::PollConfig| ConfigClaim {
         name: config.name.clone(),
         uid: config.uid.clone(),
         revision: config.revision,
@@ -218,7 +218,7 @@ pub(crate) fn after(head: &PollHead) -> PollRequest {
         problem: config.problem.as_ref().map(|problem| problem.reason),
     };
     PollRequest {
-        configs: head.configs.iter().map(held).collect(),
+        configs: head.configs.iter().map(claim).collect(),
         containers_hash: head.containers_hash.clone(),
         wait_seconds: 300,
         ..PollRequest::default()

@@ -71,7 +71,7 @@ type Label = [(&'static str, &'static str); 1];
 #[derive(Debug, Default)]
 struct Families {
     connections: ConnectionMetrics,
-    held: Gauge,
+    open_polls: Gauge,
     polls: Family<Label, Counter>,
     reviews: Family<Label, Counter>,
     entries: Gauge,
@@ -114,7 +114,7 @@ impl Metrics {
         let families = &self.0;
         let registry = registry.sub_registry_with_prefix("hub");
         families.connections.register(registry);
-        registry.register("held_polls", "Polls held now", families.held.clone());
+        registry.register("held_polls", "Polls held now", families.open_polls.clone());
         registry.register("polls", "Polls answered, by how", families.polls.clone());
         registry.register("token_reviews", "Reviews of tokens asked of the API server", families.reviews.clone());
         registry.register("contents", "Versions whose content is kept now", families.entries.clone());
@@ -135,9 +135,9 @@ impl Metrics {
     }
 
     /// Counts a held poll until the value is dropped.
-    pub(crate) fn count_held_poll(&self) -> GaugeCount {
-        self.0.held.inc();
-        GaugeCount(self.0.held.clone())
+    pub(crate) fn count_open_poll(&self) -> GaugeCount {
+        self.0.open_polls.inc();
+        GaugeCount(self.0.open_polls.clone())
     }
 
     pub(crate) fn set_contents(&self, entries: usize, bytes: usize) {

@@ -14,7 +14,7 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind,
 use nudge_authoring::{Common, Keep, OPAQUE, object, object_names};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::requester::part_annotation;
-use nudge_core::sources::{FIELD_MANAGER, explain_held, explain_unpublishable, version_holder};
+use nudge_core::sources::{FIELD_MANAGER, explain_conflict, explain_unpublishable, version_manager};
 use nudge_core::versions::{PartNumber, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde::Serialize;
@@ -159,9 +159,9 @@ impl Writes {
         let context = || format!("setting spec.version of config {}/{name}", self.namespace);
         match self.write(context, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
-            Err(error) if error.is_conflict() => Err(WriteError::Refused(explain_held(
+            Err(error) if error.is_conflict() => Err(WriteError::Refused(explain_conflict(
                 source,
-                version_holder(&config.metadata).unwrap_or("somebody else"),
+                version_manager(&config.metadata).unwrap_or("somebody else"),
             ))),
             Err(error) => {
                 let context = format!("spec.version of config {name} can't be set");

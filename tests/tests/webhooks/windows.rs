@@ -156,9 +156,9 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     let status = shop.wait_for_status("it waits", |status| status.state() == ConfigState::Waiting).await?;
     ensure!(status.conditions.iter().all(|condition| condition.type_ != "Stalled"), "{status:#?}");
     // The same for programs.
-    let withheld = status.rollout.withheld.context("nothing withholds it")?;
-    let until = withheld.until_time.map(|until| until.0.to_string());
-    ensure!(withheld.reason == Reason::OutsideWindow && until.is_some_and(|until| until.ends_with("T03:15:00Z")));
+    let gate = status.rollout.gate.context("nothing withholds it")?;
+    let until = gate.until_time.map(|until| until.0.to_string());
+    ensure!(gate.reason == Reason::OutsideWindow && until.is_some_and(|until| until.ends_with("T03:15:00Z")));
     // Other numbers of the spec, other looks: it waits all the same, and one Event says so.
     shop.rules(json!({"ackTimeoutSeconds": 31})).await?;
     shop.wait_for_status("it was looked at again", |status| status.observed_generation >= Some(4)).await?;
@@ -171,7 +171,7 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     // The window is made wider.
     shop.rules(json!({"windows": open()})).await?;
     shop.wait_until_current("2").await?;
-    shop.wait_for_status("nothing withholds it", |status| status.rollout.withheld.is_none()).await?;
+    shop.wait_for_status("nothing withholds it", |status| status.rollout.gate.is_none()).await?;
     // The way back waits for nothing.
     shop.rules(json!({"windows": closed_windows()})).await?;
     shop.request_version("1").await?;

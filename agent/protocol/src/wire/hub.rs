@@ -39,7 +39,7 @@ pub struct PollRequest {
     /// The version of the agent.
     pub agent: String,
     /// The configs that the agent holds, in any order; a config that it has nothing of may be left out.
-    pub configs: Vec<HeldConfig>,
+    pub configs: Vec<ConfigClaim>,
     /// [`PollHead::containers_hash`] of the last head; empty before the first.
     pub containers_hash: String,
     /// The number of seconds that the hub holds the reply while nothing differs; with 0, it answers at once.
@@ -49,7 +49,7 @@ pub struct PollRequest {
 /// A config as an agent holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HeldConfig {
+pub struct ConfigClaim {
     /// The name of the config.
     pub name: ConfigName,
     /// [`PollConfig::uid`] of the last head, if it was ever known.
@@ -252,7 +252,7 @@ mod tests {
             (r#"{"name":"shop","uid":"","revision":0}"#, None, None),
             (r#"{"name":"shop","uid":"u","revision":0,"sha256":"ab"}"#, Some("u"), Some("ab")),
         ] {
-            let held: HeldConfig = serde_json::from_str(wire).unwrap();
+            let held: ConfigClaim = serde_json::from_str(wire).unwrap();
             assert_eq!(held.uid, uid.and_then(ConfigUid::new));
             assert_eq!(held.sha256, sha256.and_then(BlockDigest::new));
             assert_eq!(serde_json::to_string(&held).unwrap(), wire);
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&config).unwrap(), wire);
         }
         let empty = r#"{"name":"shop","revision":0,"sha256":""}"#;
-        let held: HeldConfig = serde_json::from_str(empty).unwrap();
+        let held: ConfigClaim = serde_json::from_str(empty).unwrap();
         assert_eq!((held.uid, held.sha256), (None, None));
         let report = r#"{"name":"shop","uid":"","revision":0,"acknowledged":false}"#;
         let reported: ReportedConfig = serde_json::from_str(report).unwrap();

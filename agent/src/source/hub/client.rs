@@ -251,7 +251,7 @@ async fn to_failure(reply: Response<Incoming>) -> HubFailure {
 mod tests {
     use std::fs;
 
-    use nudge_protocol::hub::{HeldConfig, PollConfig};
+    use nudge_protocol::hub::{ConfigClaim, PollConfig};
     use nudge_tests::fakes::fake_hub::{Answer as Forced, TOKEN};
     use nudge_tests::{FakeHub, eventually};
 
@@ -262,7 +262,7 @@ mod tests {
 
     /// Returns the next poll of an agent that has taken in the reply.
     fn poll_after(reply: &PollReply) -> PollRequest {
-        let held = |config: &PollConfig| HeldConfig {
+        let claim = |config: &PollConfig| ConfigClaim {
             name: config.name.clone(),
             uid: config.uid.clone(),
             revision: config.revision,
@@ -270,7 +270,7 @@ mod tests {
             sha256: config.sha256.clone(),
             problem: None,
         };
-        let configs = reply.head.configs.iter().map(held).collect();
+        let configs = reply.head.configs.iter().map(claim).collect();
         let containers_hash = reply.head.containers_hash.clone();
         PollRequest { configs, containers_hash, wait_seconds: 300, ..PollRequest::default() }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nudge_protocol::block::{self, BlockError, Stored};
-use nudge_protocol::hub::{HeldConfig, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
+use nudge_protocol::hub::{ConfigClaim, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
 use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
 use ring::digest;
@@ -51,7 +51,7 @@ struct ConfigState {
     /// The version from the last reply. It is good once the dictionary with it is within its bounds.
     candidate: Option<LocalVersion>,
     /// The version that is held back until the containers take it.
-    held_back: Option<LocalVersion>,
+    deferred_version: Option<LocalVersion>,
     claim: Claim,
     ack_timeout_seconds: Option<u32>,
 }
@@ -127,7 +127,7 @@ impl LocalVersions {
 
     /// Returns the next poll, which lists the agent's copies.
     pub fn request(&self, wait_seconds: u32) -> PollRequest {
-        let held = |config: &ConfigName| {
+        let claim = |config: &ConfigName| {
             let state = self.configs.get(config)?;
             let (version, sha256) = match (&state.claim, state.assigned()) {
                 (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
@@ -135,11 +135,11 @@ impl LocalVersions {
                 _ => (None, None),
             };
             let (uid, revision, problem) = (state.uid.clone(), state.revision, state.problem);
-            Some(HeldConfig { name: config.clone(), uid, revision, version, sha256, problem })
+            Some(ConfigClaim { name: config.clone(), uid, revision, version, sha256, problem })
         };
         PollRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
-            configs: self.order.iter().filter_map(held).collect(),
+            configs: self.order.iter().filter_map(claim).collect(),
             containers_hash: self.containers_hash.clone(),
             wait_seconds,
         }
@@ -206,49 +206,50 @@ impl LocalVersions {
 
     /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. A
     /// fault of the previous version does not count for the version that is held back now.
-    pub fn hold_back_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
-        self.hold_back(readings, |candidate, _, ran| !ran.contains(candidate.sha256.as_str()))
+    pub fn defer_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
+        self.defer(readings, |candidate, _, ran| !ran.contains(candidate.sha256.as_str()))
     }
 
     /// Holds back contents that differ from those that the pod runs, until its containers are restarted with them.
-    pub fn hold_back_changed(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
+    pub fn defer_changed(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
         let differs = |good: &LocalVersion, candidate: &LocalVersion| good.sha256 != candidate.sha256;
-        self.hold_back(readings, |candidate, good, _| good.is_none_or(|good| differs(good, candidate)))
+        self.defer(readings, |candidate, good, _| good.is_none_or(|good| differs(good, candidate)))
     }
 
-    fn hold_back(
+    fn defer(
         &mut self,
         mut readings: Vec<Reading>,
-        is_held: impl Fn(&LocalVersion, Option<&LocalVersion>, &RanContents) -> bool,
+        defers: impl Fn(&LocalVersion, Option<&LocalVersion>, &RanContents) -> bool,
     ) -> Vec<Reading> {
         for Reading { config, result } in &mut readings {
             let Some(state) = self.configs.get_mut(config) else { continue };
             let ConfigState { candidate, good, .. } = state;
-            let is_new = |candidate: &mut LocalVersion| is_held(candidate, good.as_ref(), &self.ran);
+            let is_new = |candidate: &mut LocalVersion| defers(candidate, good.as_ref(), &self.ran);
             let Some(candidate) = candidate.take_if(is_new) else { continue };
             if let Some(good) = &state.good {
                 *result = Ok(Arc::clone(&good.content));
             }
-            state.held_back = Some(candidate);
+            state.deferred_version = Some(candidate);
         }
-        let is_held_back = |content: &Arc<VersionContent>| {
+        let is_deferred = |content: &Arc<VersionContent>| {
             let state = self.configs.get(content.config());
-            let held_back = state.and_then(|state| state.held_back.as_ref());
-            held_back.is_some_and(|version| Arc::ptr_eq(&version.content, content))
+            let deferred_version = state.and_then(|state| state.deferred_version.as_ref());
+            deferred_version.is_some_and(|version| Arc::ptr_eq(&version.content, content))
         };
-        readings.retain(|reading| !reading.result.as_ref().is_ok_and(is_held_back));
+        readings.retain(|reading| !reading.result.as_ref().is_ok_and(is_deferred));
         readings
     }
 
     /// Returns the contents that are held back.
-    pub fn held_back(&self) -> Vec<Arc<VersionContent>> {
-        let held_back = |config: &ConfigName| Some(Arc::clone(&self.configs.get(config)?.held_back.as_ref()?.content));
-        self.order.iter().filter_map(held_back).collect()
+    pub fn deferred_contents(&self) -> Vec<Arc<VersionContent>> {
+        let deferred_version =
+            |config: &ConfigName| Some(Arc::clone(&self.configs.get(config)?.deferred_version.as_ref()?.content));
+        self.order.iter().filter_map(deferred_version).collect()
     }
 
     /// Returns the time that the containers have to acknowledge the contents that are held back, in seconds.
     pub fn ack_timeout_seconds(&self) -> Option<u32> {
-        let states = self.configs.values().filter(|state| state.held_back.is_some());
+        let states = self.configs.values().filter(|state| state.deferred_version.is_some());
         states.filter_map(|state| state.ack_timeout_seconds).min()
     }
 
@@ -256,7 +257,7 @@ impl LocalVersions {
     pub fn release(&mut self) -> Vec<Reading> {
         let mut readings = Vec::new();
         for (config, state) in &mut self.configs {
-            let Some(version) = state.held_back.take() else { continue };
+            let Some(version) = state.deferred_version.take() else { continue };
             readings.push(Reading { config: config.clone(), result: Ok(Arc::clone(&version.content)) });
             state.candidate = Some(version);
         }
@@ -271,14 +272,14 @@ impl LocalVersions {
     /// Refuses the content that was held back of this config.
     pub fn refuse_config(&mut self, config: &ConfigName, fault: &SourceFault) -> Option<Reading> {
         let state = self.configs.get_mut(config)?;
-        let LocalVersion { sha256, content, .. } = state.held_back.take()?;
+        let LocalVersion { sha256, content, .. } = state.deferred_version.take()?;
         state.claim = Claim::Refused { version: content.version().clone(), sha256: Some(sha256), fault: fault.clone() };
         Some(Reading { config: config.clone(), result: Err(fault.clone()) })
     }
 
     /// Returns readings that give this fault to the configs with contents that are held back.
     pub fn overdue_readings(&self, fault: &SourceFault) -> Vec<Reading> {
-        let states = self.configs.iter().filter(|(_, state)| state.held_back.is_some());
+        let states = self.configs.iter().filter(|(_, state)| state.deferred_version.is_some());
         states.map(|(config, _)| Reading { config: config.clone(), result: Err(fault.clone()) }).collect()
     }
 
@@ -371,13 +372,13 @@ impl LocalVersions {
 impl ConfigState {
     /// Returns the version that is held back, or else the good version.
     fn assigned(&self) -> Option<&LocalVersion> {
-        self.held_back.as_ref().or(self.good.as_ref())
+        self.deferred_version.as_ref().or(self.good.as_ref())
     }
 
     /// Takes in one config of a reply. Returns its content.
     fn take(&mut self, assigned: PollConfig, block: ReceivedBlock) -> Result<Arc<VersionContent>, TakeError> {
         let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = assigned;
-        let held_back = self.held_back.take();
+        let deferred_version = self.deferred_version.take();
         self.ack_timeout_seconds = ack_timeout_seconds;
         if uid.is_some() {
             self.highest = Revision { uid: uid.clone(), number: revision };
@@ -397,7 +398,7 @@ impl ConfigState {
                 self.claim = Claim::Refused { version, sha256, fault: too_large_fault() };
                 return Err(TakeError::Version(too_large_fault()));
             }
-            ReceivedBlock::None => match (&self.claim, held_back.as_ref().or(self.good.as_ref())) {
+            ReceivedBlock::None => match (&self.claim, deferred_version.as_ref().or(self.good.as_ref())) {
                 (Claim::Refused { version: refused, sha256: digest, fault }, _)
                     if *refused == version && *digest == sha256 =>
                 {
@@ -405,7 +406,7 @@ impl ConfigState {
                 }
                 (_, Some(local)) if Some(&local.sha256) == sha256.as_ref() && *local.content.version() == version => {
                     let content = Arc::clone(&local.content);
-                    (self.claim, self.held_back) = (Claim::Good, held_back);
+                    (self.claim, self.deferred_version) = (Claim::Good, deferred_version);
                     return Ok(content);
                 }
                 // The same content has another name.

@@ -142,9 +142,9 @@ fn content_that_the_hub_wrongly_leaves_out_is_requested() {
 }
 
 /// Takes a reply as the pipeline does if containers are asked.
-fn hold_back(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, ReceivedBlock)>) {
+fn defer(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, ReceivedBlock)>) {
     let taken = local_versions.take(reply(configs));
-    let readings = local_versions.hold_back_new(taken.readings);
+    let readings = local_versions.defer_new(taken.readings);
     settle(local_versions, store, readings);
 }
 
@@ -154,7 +154,11 @@ fn settle(local_versions: &mut LocalVersions, store: &mut Store, readings: Vec<R
 }
 
 fn held_back_names(local_versions: &LocalVersions) -> Vec<String> {
-    local_versions.held_back().iter().map(|content| format!("{}={}", content.config(), content.version())).collect()
+    local_versions
+        .deferred_contents()
+        .iter()
+        .map(|content| format!("{}={}", content.config(), content.version()))
+        .collect()
 }
 
 fn served(store: &Store) -> Option<String> {
@@ -168,22 +172,22 @@ fn what_the_pod_has_never_run_is_held_back_until_it_is_released() {
     take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one), assign("b", "u", 1, "1", &one)]);
     let mut assigned_two = assign("a", "u", 2, "2", &two);
     assigned_two.0.ack_timeout_seconds = Some(7);
-    hold_back(&mut local_versions, &mut store, vec![assigned_two.clone(), assign("b", "u", 2, "2", &one)]);
+    defer(&mut local_versions, &mut store, vec![assigned_two.clone(), assign("b", "u", 2, "2", &one)]);
     assert_eq!((served(&store).unwrap(), held_back_names(&local_versions)), ("1".to_owned(), vec!["a=2".to_owned()]));
     assert_eq!(store.good(&name("b")).unwrap().version().as_str(), "2", "the pod has run this content");
     assert_eq!((held(&local_versions, 0).2.unwrap(), local_versions.ack_timeout_seconds()), ("2".to_owned(), Some(7)));
     // The hub repeats its head for another reason, without the block: the same content is asked about.
-    let before = local_versions.held_back();
-    hold_back(&mut local_versions, &mut store, vec![(assigned_two.0, ReceivedBlock::None)]);
-    assert!(Arc::ptr_eq(&before[0], &local_versions.held_back()[0]) && served(&store).unwrap() == "1");
+    let before = local_versions.deferred_contents();
+    defer(&mut local_versions, &mut store, vec![(assigned_two.0, ReceivedBlock::None)]);
+    assert!(Arc::ptr_eq(&before[0], &local_versions.deferred_contents()[0]) && served(&store).unwrap() == "1");
     // The same content gets another name.
     let (renamed, _) = assign("a", "u", 3, "3", &two);
-    hold_back(&mut local_versions, &mut store, vec![(renamed, ReceivedBlock::None)]);
+    defer(&mut local_versions, &mut store, vec![(renamed, ReceivedBlock::None)]);
     assert_eq!(held_back_names(&local_versions), ["a=3"]);
     let readings = local_versions.release();
     settle(&mut local_versions, &mut store, readings);
     assert_eq!((served(&store).unwrap(), held_back_names(&local_versions).len()), ("3".to_owned(), 0));
-    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 4, "1", &one)]);
+    defer(&mut local_versions, &mut store, vec![assign("a", "u", 4, "1", &one)]);
     assert_eq!((served(&store).unwrap(), held_back_names(&local_versions).len()), ("1".to_owned(), 0), "the way back");
 }
 
@@ -193,9 +197,9 @@ fn what_differs_is_held_back_for_a_restart_whether_or_not_it_was_run() {
     let (one, two) = (block(4, 1), block(4, 2));
     take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one), assign("b", "w", 1, "7", &one)]);
     let before = local_versions.assigned_id();
-    let mut held_back = |revision, version: &str, block: &Value| {
+    let mut deferred_version = |revision, version: &str, block: &Value| {
         let readings = local_versions.take(reply(vec![assign("a", "u", revision, version, block)])).readings;
-        let readings = local_versions.hold_back_changed(readings);
+        let readings = local_versions.defer_changed(readings);
         settle(&mut local_versions, &mut store, readings);
         let named = held_back_names(&local_versions);
         let (head, blocks) = local_versions.assigned();
@@ -203,13 +207,13 @@ fn what_differs_is_held_back_for_a_restart_whether_or_not_it_was_run() {
         assert_eq!((blocks.len(), head.configs[1].version.clone().map(String::from)), (2, Some("7".to_owned())));
         (named, version.unwrap(), local_versions.assigned_id())
     };
-    let (named, version, id) = held_back(2, "2", &two);
+    let (named, version, id) = deferred_version(2, "2", &two);
     assert_eq!((named, version), (vec!["a=2".to_owned()], "2".to_owned()));
     assert_ne!(id, before);
     // The pod has never left it.
-    assert_eq!(held_back(3, "1", &one), (Vec::new(), "1".to_owned(), before.clone()));
-    assert_eq!(held_back(4, "renamed", &one).2, before);
-    assert_eq!(held_back(5, "2", &two).0, ["a=2"]);
+    assert_eq!(deferred_version(3, "1", &one), (Vec::new(), "1".to_owned(), before.clone()));
+    assert_eq!(deferred_version(4, "renamed", &one).2, before);
+    assert_eq!(deferred_version(5, "2", &two).0, ["a=2"]);
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     let (mut local_versions, mut store) = local_versions();
     let (one, two) = (block(4, 1), block(4, 2));
     take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "1", &one)]);
-    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 2, "2", &two)]);
+    defer(&mut local_versions, &mut store, vec![assign("a", "u", 2, "2", &two)]);
     let fault = |reason| SourceFault { reason, message: "no".to_owned() };
     let problem = |store: &Store| store.problems().get(&name("a")).map(|problem| problem.reason);
     let readings = local_versions.overdue_readings(&fault(ProblemReason::CheckFailed));
@@ -228,22 +232,22 @@ fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     assert_eq!((problem(&store), held_back_names(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
     assert_eq!((held(&local_versions, 0).2.unwrap(), served(&store).unwrap()), ("2".to_owned(), "1".to_owned()));
     let (again, _) = assign("a", "u", 3, "2", &two);
-    hold_back(&mut local_versions, &mut store, vec![(again, ReceivedBlock::None)]);
+    defer(&mut local_versions, &mut store, vec![(again, ReceivedBlock::None)]);
     assert_eq!((problem(&store), held_back_names(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
-    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 4, "1", &one)]);
+    defer(&mut local_versions, &mut store, vec![assign("a", "u", 4, "1", &one)]);
     assert_eq!((problem(&store), held(&local_versions, 0).2.unwrap()), (None, "1".to_owned()));
-    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 5, "2", &two)]);
+    defer(&mut local_versions, &mut store, vec![assign("a", "u", 5, "2", &two)]);
     assert_eq!(held_back_names(&local_versions), ["a=2"], "it is asked about again");
     // Containers are not asked about contents that the hub can't give.
     let (mut gone, _) = assign("a", "u", 6, "2", &two);
     gone.problem = Some(HubProblem { reason: HubReason::NotAllowed, message: String::new() });
-    hold_back(&mut local_versions, &mut store, vec![(gone, ReceivedBlock::None)]);
+    defer(&mut local_versions, &mut store, vec![(gone, ReceivedBlock::None)]);
     assert_eq!((held_back_names(&local_versions).len(), served(&store).unwrap()), (0, "1".to_owned()));
     // Another version directly after a refused version: the reasons for the refusal do not apply to the new version.
-    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 7, "2", &two)]);
+    defer(&mut local_versions, &mut store, vec![assign("a", "u", 7, "2", &two)]);
     let readings = local_versions.refuse(&fault(ProblemReason::CheckRefused));
     settle(&mut local_versions, &mut store, readings);
-    hold_back(&mut local_versions, &mut store, vec![assign("a", "u", 8, "3", &block(4, 3))]);
+    defer(&mut local_versions, &mut store, vec![assign("a", "u", 8, "3", &block(4, 3))]);
     assert_eq!(
         (problem(&store), held_back_names(&local_versions), served(&store).unwrap()),
         (None, vec!["a=3".to_owned()], "1".to_owned())
@@ -258,7 +262,7 @@ proptest! {
         let mut good = vec![1_u8];
         for (revision, (fill, answer)) in steps.into_iter().enumerate() {
             let assigned = assign("a", "u", revision as u64 + 1, &fill.to_string(), &block(4, fill));
-            hold_back(&mut local_versions, &mut store, vec![assigned]);
+            defer(&mut local_versions, &mut store, vec![assigned]);
             prop_assert_eq!(held_back_names(&local_versions).is_empty(), good.contains(&fill));
             let fault = SourceFault { reason: ProblemReason::CheckRefused, message: String::new() };
             let readings = match answer {

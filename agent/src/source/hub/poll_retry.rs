@@ -14,7 +14,7 @@ use super::failure::{FailureKind, HubFailure};
 
 /// The minimum age of a held poll that counts as cut by a proxy when it breaks. If a younger poll breaks, the hub has
 /// gone.
-const MIN_HELD_TIME: Duration = Duration::from_secs(5);
+const MIN_CUT_TIME: Duration = Duration::from_secs(5);
 /// The minimum time until an answer without changes that shows that the poll was held.
 const MIN_UNCHANGED_TIME: Duration = Duration::from_millis(500);
 /// The number of held polls that may be cut in a row. After that, polls are no longer held.
@@ -22,7 +22,7 @@ const MAX_CUTS: u32 = 3;
 /// The time that the next poll leaves to the report of a reply's changes, which goes over the same connection.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// The interval between attempts to hold polls again.
-const HOLD_RETRY_INTERVAL: Duration = Duration::from_mins(10);
+const LONG_POLL_RETRY_INTERVAL: Duration = Duration::from_mins(10);
 /// The longest wait that a hub can request by `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
@@ -61,9 +61,9 @@ pub enum PollEnd<'a> {
 
 /// The way of polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holding {
+enum PollMode {
     /// Polls are held; `cuts` of them in a row were cut.
-    Held { cuts: u32 },
+    Long { cuts: u32 },
     /// Polls are repeated at an interval until this time, because held ones were cut.
     Interval { until: Instant },
 }
@@ -77,7 +77,7 @@ pub struct PollRetry {
     wait_seconds: u32,
     /// The number of failures since the last answer.
     failures: u32,
-    holding: Holding,
+    mode: PollMode,
     /// The number of answers in a row that came at once and changed nothing.
     idle_answers: u32,
 }
@@ -89,7 +89,7 @@ impl PollRetry {
             interval,
             wait_seconds: MAX_WAIT_SECONDS,
             failures: 0,
-            holding: Holding::Held { cuts: 0 },
+            mode: PollMode::Long { cuts: 0 },
             idle_answers: 0,
         }
     }
@@ -106,7 +106,7 @@ impl PollRetry {
 
     /// Returns whether polls are repeated at an interval, since held ones were cut.
     pub fn is_by_interval(&self) -> bool {
-        matches!(self.holding, Holding::Interval { .. })
+        matches!(self.mode, PollMode::Interval { .. })
     }
 
     /// Returns the first poll. It is not held, so that the agent soon knows whether there is contact.
@@ -128,13 +128,13 @@ impl PollRetry {
             PollEnd::Changed | PollEnd::Repeated | PollEnd::Unchanged | PollEnd::Interrupted => {
                 self.failures = 0;
                 if wait_seconds > 0 {
-                    self.holding = Holding::Held { cuts: 0 };
+                    self.mode = PollMode::Long { cuts: 0 };
                 }
                 let is_hasty =
                     wait_seconds > 0 && elapsed < MIN_UNCHANGED_TIME && matches!(poll_end, PollEnd::Unchanged);
                 let is_idle = is_hasty || matches!(poll_end, PollEnd::Repeated);
                 self.idle_answers = if is_idle { self.idle_answers.saturating_add(1) } else { 0 };
-                let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
+                let by_interval = matches!(self.mode, PollMode::Interval { until } if now < until);
                 if is_idle {
                     // Otherwise agent and hub would keep each other busy.
                     let after = TRANSIENT_BACKOFF.jittered_wait(self.idle_answers, random);
@@ -151,10 +151,10 @@ impl PollRetry {
             }
             PollEnd::Failed(failure) => {
                 self.failures = self.failures.saturating_add(1);
-                if wait_seconds > 0 && elapsed >= MIN_HELD_TIME && may_be_cut(failure) {
-                    self.holding = match self.holding {
-                        Holding::Held { cuts } if cuts + 1 < MAX_CUTS => Holding::Held { cuts: cuts + 1 },
-                        _ => Holding::Interval { until: now + HOLD_RETRY_INTERVAL },
+                if wait_seconds > 0 && elapsed >= MIN_CUT_TIME && may_be_cut(failure) {
+                    self.mode = match self.mode {
+                        PollMode::Long { cuts } if cuts + 1 < MAX_CUTS => PollMode::Long { cuts: cuts + 1 },
+                        _ => PollMode::Interval { until: now + LONG_POLL_RETRY_INTERVAL },
                     };
                 }
                 // The next poll is not held: its answer shows that there is contact again.
@@ -224,12 +224,12 @@ mod tests {
         let poll = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, start, 0.5);
         assert_eq!(poll, NextPoll { after: Duration::from_secs(30), follows_report: false, wait_seconds: 0 });
         // After a while one is held again; if it is cut too, it is back to the interval at once.
-        let later = start + HOLD_RETRY_INTERVAL;
+        let later = start + LONG_POLL_RETRY_INTERVAL;
         assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
         retry.next(PollEnd::Failed(&cut), 300, MINUTE, later, 0.0);
         assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, 0);
         // And if it is answered, that is over.
-        let later = later + HOLD_RETRY_INTERVAL;
+        let later = later + LONG_POLL_RETRY_INTERVAL;
         retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5);
         assert_eq!(retry.next(PollEnd::Unchanged, 300, MINUTE, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
         assert!(!retry.is_by_interval());

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{Analysis, Override, VersionedConfigSpec};
-use nudge_core::sources::version_holder;
+use nudge_core::sources::version_manager;
 use nudge_protocol::labels::{IMPORTING, RETRY};
 
 use super::deletion::is_forced;
@@ -32,7 +32,7 @@ pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -
 /// Returns the change of who sets `spec.version`: a source does if nobody else does. `stored` is the object in the API
 /// server, which takes the managers out of the old object of a review.
 pub(crate) fn setter_change(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
-    let differs = version_holder(stored).is_some() != version_holder(&new.metadata).is_some();
+    let differs = version_manager(stored).is_some() != version_manager(&new.metadata).is_some();
     differs.then_some("change who sets its spec.version")
 }
 

@@ -9,10 +9,10 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::call::{CallError, call_within};
-use nudge_cluster::object_holders::object_holders;
+use nudge_cluster::object_referrers::object_referrers;
 use nudge_cluster::rights::{resource_right, service_account};
 use nudge_core::namespaces::NamespaceRule;
-use nudge_core::pods::ObjectHolders;
+use nudge_core::pods::ObjectReferrers;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
@@ -27,11 +27,11 @@ use crate::tenants::TenantShares;
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 /// The cache of what pods and templates of a namespace name. Deletions at the same time share lists that began after
 /// them: an older list may lack a template that was changed since.
-const HOLDERS_CACHE: CacheSettings =
+const REFERRERS_CACHE: CacheSettings =
     CacheSettings { renewal_age: Duration::ZERO, max_age: Duration::ZERO, max_entries: 8 };
 /// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and makes
 /// two other look-ups.
-const HOLDERS_TIMEOUT: Duration = Duration::from_secs(3);
+const REFERRERS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
 /// version is not marked, and a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -67,7 +67,7 @@ pub struct KubeLookups {
     accounts: Option<Accounts>,
     query_rates: Arc<QueryRates>,
     reviews: Arc<TenantShares>,
-    holders: Arc<AnswerCache<String, Arc<ObjectHolders>>>,
+    referrers: Arc<AnswerCache<String, Arc<ObjectReferrers>>>,
 }
 
 /// The rates of questions to the API server that each address causes: per namespace, per user, and in total.
@@ -104,8 +104,8 @@ impl KubeLookups {
     pub fn new(client: Client, index: Arc<dyn IndexLookups>, namespace_rule: NamespaceRule) -> Self {
         let query_rates = QueryRates::new(QUERY_RATE, TOTAL_QUERY_RATE);
         let reviews = Arc::new(TenantShares::new(MAX_REVIEWS, 1));
-        let holders = Arc::new(AnswerCache::new(HOLDERS_CACHE));
-        Self { client, index, namespace_rule, accounts: None, query_rates, reviews, holders }
+        let referrers = Arc::new(AnswerCache::new(REFERRERS_CACHE));
+        Self { client, index, namespace_rule, accounts: None, query_rates, reviews, referrers }
     }
 
     /// Replaces the rates of queries of each address, in a namespace and in total.
@@ -204,7 +204,7 @@ impl Lookups for KubeLookups {
         self.review_access(request, action, review).await
     }
 
-    async fn holder(
+    async fn referrer(
         &self,
         request: &ReviewRequest,
         namespace: &str,
@@ -220,11 +220,11 @@ impl Lookups for KubeLookups {
         let list = || async move {
             // An agent does without the version that its pod was admitted with.
             let has_no_agent = |pod: &DynamicObject| !pod.labels().contains_key(labels::AGENT);
-            object_holders(&client, &of_namespace, has_no_agent).await.map(|holders| Some(Arc::new(holders)))
+            object_referrers(&client, &of_namespace, has_no_agent).await.map(|referrers| Some(Arc::new(referrers)))
         };
-        let listed = timeout(HOLDERS_TIMEOUT, self.holders.get(&namespace.to_owned(), list)).await;
-        let holders = listed.map_err(|_| CallError::Timeout { what: action(), limit: HOLDERS_TIMEOUT })??;
-        Ok(holders.and_then(|holders| holders.get(&(kind, name.to_owned())).cloned()))
+        let listed = timeout(REFERRERS_TIMEOUT, self.referrers.get(&namespace.to_owned(), list)).await;
+        let referrers = listed.map_err(|_| CallError::Timeout { what: action(), limit: REFERRERS_TIMEOUT })??;
+        Ok(referrers.and_then(|referrers| referrers.get(&(kind, name.to_owned())).cloned()))
     }
 
     async fn attends(&self, request: &ReviewRequest, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {
@@ -323,13 +323,13 @@ mod tests {
         let mut request = fixtures::request("ConfigMap", "DELETE", Some(&json!({"metadata": {"name": "a"}})), None);
         request.namespace = Some("team".to_owned());
         let began = tokio::time::Instant::now();
-        let holder = async |name| lookups.holder(&request, "team", (PartKind::ConfigMap, name)).await.unwrap();
-        assert_eq!(holder("shop-1").await.as_deref(), Some("Deployment web"));
+        let referrer = async |name| lookups.referrer(&request, "team", (PartKind::ConfigMap, name)).await.unwrap();
+        assert_eq!(referrer("shop-1").await.as_deref(), Some("Deployment web"));
         assert_eq!((began.elapsed(), lists.load(Ordering::Relaxed)), (Duration::from_millis(100), 8));
         let names = ["shop-1", "shop-2", "shop-3", "shop-4"];
-        let holders = futures::future::join_all(names.map(holder)).await;
+        let referrers = futures::future::join_all(names.map(referrer)).await;
         assert_eq!(
-            (holders, lists.load(Ordering::Relaxed)),
+            (referrers, lists.load(Ordering::Relaxed)),
             (vec![None; 4], 24),
             "three wait for the lists after the first"
         );

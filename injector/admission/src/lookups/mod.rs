@@ -78,7 +78,7 @@ pub trait Lookups: Send + Sync + 'static {
 
     /// Returns a workload whose template names this object, such as `Deployment web`, or a pod without an agent that
     /// does. Deletions by Nudge itself are not asked about again: it has looked.
-    fn holder(
+    fn referrer(
         &self,
         _request: &ReviewRequest,
         _namespace: &str,

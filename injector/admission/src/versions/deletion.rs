@@ -21,10 +21,10 @@ pub(crate) fn check_deletion(object: &VersionObject, config: Option<&VersionedCo
 }
 
 /// Denies the deletion of a sealed object that this workload or pod names.
-pub(crate) fn deny_held(object: &VersionObject, holder: &str) -> Denial {
+pub(crate) fn deny_in_use(object: &VersionObject, referrer: &str) -> Denial {
     let title = object.part_title();
     Denial::forbidden(format!(
-        "{title} can't be deleted, because {holder} names it; delete it when nothing names it any more: delete {holder}, or \
+        "{title} can't be deleted, because {referrer} names it; delete it when nothing names it any more: delete {referrer}, or \
          name another version there"
     ))
 }

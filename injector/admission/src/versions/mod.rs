@@ -8,7 +8,7 @@ mod part_notes;
 mod part_shape;
 mod update;
 
-pub(crate) use deletion::{check_deletion, deny_held, is_kept};
+pub(crate) use deletion::{check_deletion, deny_in_use, is_kept};
 pub(crate) use immutable::make_immutable;
 pub(crate) use part_notes::{keep_notes, unmarked_part};
 pub(crate) use part_shape::check_shape;

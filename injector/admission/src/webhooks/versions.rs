@@ -166,8 +166,8 @@ impl<L: Lookups> ValidateVersions<L> {
         let mut verdict = AdmissionVerdict::from(versions::check_deletion(&object, config.as_ref()));
         if !verdict.is_denied() && versions::is_kept(&object, config.as_ref()) {
             let name = object.metadata.name.as_deref().unwrap_or_default();
-            verdict = match self.lookups.holder(request, namespace, (object.kind, name)).await {
-                Ok(Some(holder)) => AdmissionVerdict::Deny(versions::deny_held(&object, &holder)),
+            verdict = match self.lookups.referrer(request, namespace, (object.kind, name)).await {
+                Ok(Some(referrer)) => AdmissionVerdict::Deny(versions::deny_in_use(&object, &referrer)),
                 Ok(None) => verdict,
                 // What can't be listed can't be kept.
                 Err(error) => verdict.with_warnings([format!(
@@ -232,9 +232,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_template_names_is_not_deleted() {
-        let free = |holder: Option<&'static str>| {
+        let free = |referrer: Option<&'static str>| {
             let status = VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() };
-            FakeLookups { config: Some(shop(status)), holder, ..FakeLookups::default() }
+            FakeLookups { config: Some(shop(status)), referrer, ..FakeLookups::default() }
         };
         let delete = request("ConfigMap", "DELETE", Some(&object()), None);
         assert!(!reviewed(free(None), &delete).await.0.is_denied());

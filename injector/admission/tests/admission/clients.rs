@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::forged;
 use crate::guarded_cluster::{SOON, install_crd, install_webhooks, message, part, serve_with, tls};
-use crate::server::{Asker, Quick, review};
+use crate::server::{Quick, WebhookClient, review};
 
 /// Writes which certificate an API server shows to webhooks. Returns the file for `--admission-control-config-file`.
 fn admission_configuration(folder: &Path, own: &Certified) -> Result<String> {
@@ -69,11 +69,11 @@ async fn with_an_authority_for_clients_only_the_api_server_is_answered() -> Resu
     let guess = forged::review("ConfigMap", "CREATE", &space.name, &part("guess")).to_string();
     let user = cluster.authority().client("system:admin", Some("system:masters"))?;
     for shown in [None, Some(&user)] {
-        let attacker = Asker::showing(&serving, server.address(), shown)?;
+        let attacker = WebhookClient::showing(&serving, server.address(), shown)?;
         let answer = attacker.ask("/mutate/versions", &guess).await.unwrap_or_default();
         ensure!(answer.is_empty(), "{answer}");
     }
-    let known = Asker::showing(&serving, server.address(), Some(&own))?;
+    let known = WebhookClient::showing(&serving, server.address(), Some(&own))?;
     let answer = known.ask("/mutate/versions", &guess).await?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     Ok(())
@@ -94,11 +94,13 @@ async fn another_authority_needs_no_restart_and_a_broken_file_changes_nothing() 
     };
     let settings = AdmissionSettings::new(([127, 0, 0, 1], 0).into());
     let server = AdmissionServer::start(settings, Arc::new(config), AdmissionMetrics::default(), webhooks).await?;
-    let asker = |of: &Authority| Asker::showing(&serving, server.address(), Some(&of.client("kube-apiserver", None)?));
-    let (old, new) = (asker(&first)?, asker(&second)?);
+    let client =
+        |of: &Authority| WebhookClient::showing(&serving, server.address(), Some(&of.client("kube-apiserver", None)?));
+    let (old, new) = (client(&first)?, client(&second)?);
     let body = review().to_string();
-    let answered =
-        async |asker: &Asker| asker.ask("/quick", &body).await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"));
+    let answered = async |client: &WebhookClient| {
+        client.ask("/quick", &body).await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    };
     ensure!(answered(&old).await && !answered(&new).await);
     for broken in ["", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"] {
         std::fs::write(&file, broken)?;

@@ -13,7 +13,7 @@ use nudge_tests::cluster::TestNamespace;
 use serde_json::{Value, json};
 
 use crate::guarded_cluster::{GuardedCluster, config, part, sealed};
-use crate::server::Asker;
+use crate::server::WebhookClient;
 
 /// Nobody's digest.
 const OTHER: &str = "seal:0000";
@@ -34,11 +34,11 @@ pub(crate) fn review(kind: &str, operation: &str, namespace: &str, object: &Valu
     })
 }
 
-struct Attack(Asker);
+struct Attack(WebhookClient);
 
 impl Attack {
     fn on(guarded: &GuardedCluster) -> Result<Self> {
-        Ok(Self(Asker::new(&guarded.authority, guarded.server.address())?))
+        Ok(Self(WebhookClient::new(&guarded.authority, guarded.server.address())?))
     }
 
     /// The status line and the body of the answer.

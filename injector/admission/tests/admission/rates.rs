@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::forged::review;
 use crate::guarded_cluster::{GuardedCluster, SOON, serve_with, tls};
-use crate::server::Asker;
+use crate::server::WebhookClient;
 
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// How many connections it uses.
@@ -25,7 +25,7 @@ async fn forged_reviews_of_one_address_use_up_only_its_own_rate() -> Result<()> 
     let space = guarded.space("rates").await?;
     let certified = guarded.authority.server(&["127.0.0.1"])?;
     let server = serve_with(guarded.cluster, tls(&certified)?, Arc::default(), Some(RATE)).await?;
-    let asker = Asker::new(&guarded.authority, server.address())?;
+    let client = WebhookClient::new(&guarded.authority, server.address())?;
     let object = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1"}
     });
@@ -33,7 +33,7 @@ async fn forged_reviews_of_one_address_use_up_only_its_own_rate() -> Result<()> 
     // Namespaces that Nudge does not know are looked up no more often.
     let elsewhere = review("VersionedConfig", "CREATE", "nowhere", &object).to_string();
     let flood = async |forged: &str| {
-        let all = (0..AT_ONCE).map(|_| asker.ask_from(HOSTILE, "/validate/configs", forged));
+        let all = (0..AT_ONCE).map(|_| client.ask_from(HOSTILE, "/validate/configs", forged));
         join_all(all).await.into_iter().flatten().find(|answer| answer.contains("\"code\":429"))
     };
     for forged in [&forged, &elsewhere] {
@@ -47,7 +47,7 @@ async fn forged_reviews_of_one_address_use_up_only_its_own_rate() -> Result<()> 
     // Meanwhile: another client.
     let other = async {
         for _ in 0..RATE.burst {
-            let answer = asker.ask_from(Ipv4Addr::new(127, 0, 0, 3), "/validate/configs", &forged).await?;
+            let answer = client.ask_from(Ipv4Addr::new(127, 0, 0, 3), "/validate/configs", &forged).await?;
             ensure!(answer.contains("\"allowed\":true"), "{answer}");
         }
         Ok(())

@@ -99,7 +99,7 @@ impl Webhook for Guards {
 
 struct Bench {
     server: AdmissionServer,
-    asker: Asker,
+    client: WebhookClient,
 }
 
 impl Bench {
@@ -114,29 +114,29 @@ impl Bench {
             Arc::new(Guards("/guards-broken", Arc::new(Broken("")))),
         ];
         let server = start(&authority, webhooks, change).await?;
-        Ok(Self { asker: Asker::new(&authority, server.address())?, server })
+        Ok(Self { client: WebhookClient::new(&authority, server.address())?, server })
     }
 
     async fn connect(&self) -> Result<TlsStream<TcpStream>> {
-        self.asker.connect().await
+        self.client.connect().await
     }
 
     async fn ask(&self, path: &str, body: &str) -> Result<String> {
-        self.asker.ask(path, body).await
+        self.client.ask(path, body).await
     }
 
     async fn send(&self, text: &str) -> Result<String> {
-        self.asker.send(text).await
+        self.client.send(text).await
     }
 }
 
 /// A client of a server's port.
-pub(crate) struct Asker {
+pub(crate) struct WebhookClient {
     address: SocketAddr,
     connector: TlsConnector,
 }
 
-impl Asker {
+impl WebhookClient {
     pub(crate) fn new(authority: &Authority, address: SocketAddr) -> Result<Self> {
         Self::showing(authority, address, None)
     }
@@ -348,7 +348,7 @@ async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
     .await?;
     let mut hostile = Vec::new();
     // The address replaces its own idle connections, until all of its connections are being answered.
-    while let Ok(mut stream) = bench.asker.connect_from(HOSTILE).await {
+    while let Ok(mut stream) = bench.client.connect_from(HOSTILE).await {
         send(&mut stream, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
         hostile.push(stream);
     }
@@ -397,13 +397,13 @@ async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
     .await?;
     let mut hostile = Vec::new();
     for _ in 0..8 {
-        let mut stream = bench.asker.connect_from(HOSTILE).await?;
+        let mut stream = bench.client.connect_from(HOSTILE).await?;
         send(&mut stream, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
         hostile.push(stream);
     }
     // One of its own waits in its line, which one that came before and is answered late would not show.
     let large = format!("{}{}", review(), " ".repeat(512 * 1024));
-    let mut own = bench.asker.connect_from(HOSTILE).await?;
+    let mut own = bench.client.connect_from(HOSTILE).await?;
     let head = format!(
         "POST /quick?timeout=1s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         large.len()
@@ -473,10 +473,10 @@ async fn short_reviews_of_one_address_share_its_room() -> Result<()> {
     let mut held = Vec::new();
     // Until its share is taken.
     eventually(SOON, "its own reviews wait", async || {
-        let mut stuck = bench.asker.connect_from(HOSTILE).await.ok()?;
+        let mut stuck = bench.client.connect_from(HOSTILE).await.ok()?;
         send(&mut stuck, head("/stuck").as_bytes()).await.ok()?;
         held.push(stuck);
-        let mut own = bench.asker.connect_from(HOSTILE).await.ok()?;
+        let mut own = bench.client.connect_from(HOSTILE).await.ok()?;
         send(&mut own, head("/quick?timeout=1s").as_bytes()).await.ok()?;
         let mut answer = vec![0; 64];
         let read = timeout(SOON, own.read(&mut answer)).await.ok()?.ok()?;

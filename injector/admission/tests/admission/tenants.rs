@@ -12,11 +12,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::guarded_cluster::SOON;
-use crate::server::{Asker, Quick, Stuck, review, start};
+use crate::server::{Quick, Stuck, WebhookClient, review, start};
 
 /// A server with a webhook that never answers, and its only client.
 struct Shared {
-    asker: Arc<Asker>,
+    client: Arc<WebhookClient>,
     /// Reviews that hang.
     flood: JoinSet<Result<String>>,
     _server: AdmissionServer,
@@ -32,17 +32,17 @@ impl Shared {
             change(settings);
         })
         .await?;
-        let asker = Arc::new(Asker::new(&authority, server.address())?);
-        Ok(Self { asker, flood: JoinSet::new(), _server: server })
+        let client = Arc::new(WebhookClient::new(&authority, server.address())?);
+        Ok(Self { client, flood: JoinSet::new(), _server: server })
     }
 
     fn hang(&mut self, namespace: &str, user: &str) {
-        let (asker, body) = (Arc::clone(&self.asker), of(namespace, user));
-        self.flood.spawn(async move { asker.ask("/stuck", &body).await });
+        let (client, body) = (Arc::clone(&self.client), of(namespace, user));
+        self.flood.spawn(async move { client.ask("/stuck", &body).await });
     }
 
     async fn ask(&self, namespace: &str, user: &str) -> Result<String> {
-        self.asker.ask("/quick?timeout=5s", &of(namespace, user)).await
+        self.client.ask("/quick?timeout=5s", &of(namespace, user)).await
     }
 
     /// Waits until a request has this answer.

@@ -19,7 +19,7 @@ pub use self::internal_status::{
     BackgroundStatus, DirectReaders, InternalStatus, RetiredVersion, SelectorThreshold, TextStatus, WorkloadThreshold,
 };
 pub use self::release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
-pub use self::rollout_status::{RolloutFailure, RolloutStage, RolloutStatus, Watch, WithheldStatus};
+pub use self::rollout_status::{GateStatus, RolloutFailure, RolloutStage, RolloutStatus, Watch};
 pub use self::version_status::{Consent, InvalidVersion, PartKind, PartStatus, VersionState, VersionStatus};
 
 /// State of the config: its versions, its pods and its rollout. Only Nudge writes the status.

@@ -34,9 +34,9 @@ pub struct RolloutStatus {
     /// Evidence for and against the target, in numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// Gate that keeps the version from continuing although nothing is wrong with it. Absent if there is none.
+    /// Gate that keeps the version from continuing although nothing is wrong with it. Absent if none is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub withheld: Option<WithheldStatus>,
+    pub gate: Option<GateStatus>,
     /// Version that was tried last and failed, with the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,
@@ -57,7 +57,7 @@ impl RolloutStatus {
 /// Gate that keeps a version from continuing. The condition Ready says it in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WithheldStatus {
+pub struct GateStatus {
     /// Reason for programs: AwaitingApproval, OutsideWindow, OnHold, PoliciesUnknown or InvalidSpec.
     pub reason: Reason,
     /// Time at which the wait ends by itself, because a window opens or the hold ends. Absent if somebody must act.

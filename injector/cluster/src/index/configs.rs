@@ -75,7 +75,7 @@ impl Index {
     /// Returns whether the config may exist and is not kept, because its namespace has too many.
     pub fn is_left_out(&self, key: &ConfigKey) -> bool {
         let state = self.lock_namespace(&key.namespace);
-        state.is_some_and(|state| state.left_out.may_hold(WatchedKind::Configs, key.name.as_str()))
+        state.is_some_and(|state| state.left_out.may_have(WatchedKind::Configs, key.name.as_str()))
     }
 
     /// Adds a config from a watch, unless a newer state of it is known.

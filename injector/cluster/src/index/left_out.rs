@@ -63,7 +63,7 @@ impl LeftOutObjects {
     }
 
     /// Returns whether an object that is not kept may exist all the same.
-    pub(super) fn may_hold(&self, kind: WatchedKind, name: &str) -> bool {
+    pub(super) fn may_have(&self, kind: WatchedKind, name: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|objects| objects.has_unnamed || objects.names.contains(name))
     }
 
@@ -83,12 +83,12 @@ mod tests {
         assert!(left_out.add(kind, "0") && !left_out.add(kind, "0"), "it is reported once");
         (1..=MAX_NAMES).for_each(|number| _ = left_out.add(kind, &number.to_string()));
         assert_eq!(left_out.count(kind), MAX_NAMES + 1);
-        assert!(left_out.may_hold(kind, "x") && !left_out.has_name(kind, "x"));
+        assert!(left_out.may_have(kind, "x") && !left_out.has_name(kind, "x"));
         (0..MAX_NAMES).for_each(|number| left_out.remove(kind, &number.to_string()));
         assert_eq!(left_out.count(kind), 1, "one has no name");
         left_out.add(kind, "10000");
         left_out.retain(kind, |_| true);
-        assert_eq!((left_out.count(kind), left_out.may_hold(kind, "x")), (1, false));
+        assert_eq!((left_out.count(kind), left_out.may_have(kind, "x")), (1, false));
         left_out.retain(kind, |_| false);
         assert_eq!(left_out.count(kind), 0);
         assert!(left_out.add(kind, "0"), "it is reported again");

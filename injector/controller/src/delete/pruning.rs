@@ -3,20 +3,20 @@
 use std::time::{Duration, Instant};
 
 use nudge_api::{Reason, VersionedConfig};
-use nudge_cluster::object_holders::object_holders;
+use nudge_cluster::object_referrers::object_referrers;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::ObjectHolders;
-use nudge_core::versions::{held_versions, is_beyond_limit, is_nearly_full, to_prune};
+use nudge_core::pods::ObjectReferrers;
+use nudge_core::versions::{is_beyond_limit, is_nearly_full, to_prune, undeletable_versions};
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
-use crate::memory::{HeldHistory, SideCall};
+use crate::memory::{HistoryInUse, SideCall};
 
 /// The time between two lists of the objects that pods and templates of a namespace name.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// The time for which versions count as held, while the config has the same spec and as many versions.
-const HELD_TIME: Duration = Duration::from_mins(5);
+/// The time for which versions count as in use, while the config has the same spec and as many versions.
+const IN_USE_TIME: Duration = Duration::from_mins(5);
 
 impl Controller {
     /// Deletes the versions beyond the history limit. Returns when to try again if this was too soon.
@@ -37,19 +37,19 @@ impl Controller {
             return None;
         }
         let pods = self.index.users(key)?;
-        let has_surplus = !to_prune(config, &parts, last, &pods, &ObjectHolders::new()).is_empty();
+        let has_surplus = !to_prune(config, &parts, last, &pods, &ObjectReferrers::new()).is_empty();
         if !has_surplus {
             self.memories.side_call_succeeded(key, SideCall::Versions);
         }
         let count = config.status.as_ref().map_or(0, |status| status.versions.len());
         let generation = config.metadata.generation;
-        if self.memories.get(key, |memory| memory.held_history).flatten().is_some_and(|held| {
-            held.generation == generation && held.count == count && held.listed_at.elapsed() < HELD_TIME
+        if self.memories.get(key, |memory| memory.history_in_use).flatten().is_some_and(|history| {
+            history.generation == generation && history.count == count && history.listed_at.elapsed() < IN_USE_TIME
         }) {
             return None;
         }
-        let names_holders = is_full && self.memories.side_call_is_due(key, SideCall::History);
-        if !has_surplus && !names_holders {
+        let names_referrers = is_full && self.memories.side_call_is_due(key, SideCall::History);
+        if !has_surplus && !names_referrers {
             return None;
         }
         if !self.memories.side_call_is_due(key, SideCall::Versions) {
@@ -63,7 +63,7 @@ impl Controller {
             }
             pruned_at.insert(key.namespace.clone(), Instant::now());
         }
-        let named = match object_holders(&self.client, &key.namespace, |_| true).await {
+        let named = match object_referrers(&self.client, &key.namespace, |_| true).await {
             Ok(named) => named,
             Err(error) => {
                 let message = "what pods and workloads use can't be listed, and no version is deleted";
@@ -73,13 +73,13 @@ impl Controller {
         };
         let surplus = to_prune(config, &parts, last, &pods, &named);
         self.memories.change(key, |memory| {
-            memory.held_history =
-                surplus.is_empty().then(|| HeldHistory { generation, count, listed_at: Instant::now() });
+            memory.history_in_use =
+                surplus.is_empty().then(|| HistoryInUse { generation, count, listed_at: Instant::now() });
         });
-        match held_versions(config, &parts, &pods, &named).filter(|_| surplus.is_empty()) {
-            Some(held) => {
+        match undeletable_versions(config, &parts, &pods, &named).filter(|_| surplus.is_empty()) {
+            Some(users) => {
                 let message = "the history is full, and versions beyond spec.historyLimit can't be deleted";
-                let cause = FailureCause { refused: true, code: None, text: held };
+                let cause = FailureCause { refused: true, code: None, text: users };
                 self.memories.side_call_failed(key, SideCall::History, message, cause);
             }
             None => self.memories.side_call_succeeded(key, SideCall::History),

@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use kube::{Api, CustomResourceExt, ResourceExt as _};
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::object_holders::object_holders;
+use nudge_cluster::object_referrers::object_referrers;
 use nudge_cluster::part_objects::part_resource;
 use nudge_core::keys::{ConfigKey, PartMeta};
 use nudge_core::versions::made_for_a_config;
@@ -83,7 +83,7 @@ impl Controller {
     async fn delete_parts(&self, key: &ConfigKey, parts: impl Iterator<Item = &PartStatus>) -> Result<(), CallError> {
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         let holders =
-            object_holders(&self.client, &key.namespace, |pod| !pod.labels().contains_key(labels::AGENT)).await?;
+            object_referrers(&self.client, &key.namespace, |pod| !pod.labels().contains_key(labels::AGENT)).await?;
         for part in parts {
             if let Some(holder) = holders.get(&(part.kind, part.name.clone())) {
                 tracing::info!(

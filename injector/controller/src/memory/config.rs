@@ -45,7 +45,7 @@ pub(crate) struct ConfigMemory {
     /// Since when nobody needs the config, if its namespace made it.
     pub(crate) unused: UnusedTime,
     /// The last list after which no version beyond the history limit could be deleted.
-    pub(crate) held_history: Option<HeldHistory>,
+    pub(crate) history_in_use: Option<HistoryInUse>,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
     /// The failing calls outside of the decision.
@@ -58,7 +58,7 @@ pub(crate) struct ConfigMemory {
 
 /// A history of which no version could be deleted.
 #[derive(Clone, Copy)]
-pub(crate) struct HeldHistory {
+pub(crate) struct HistoryInUse {
     /// The generation of the config.
     pub(crate) generation: Option<i64>,
     /// The number of versions.

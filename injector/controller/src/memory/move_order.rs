@@ -9,7 +9,7 @@ use std::time::Duration;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
 use nudge_core::keys::ConfigKey;
-use nudge_core::rollout::holds_others_up;
+use nudge_core::rollout::blocks_others;
 use parking_lot::Mutex;
 
 /// The configs that may begin to move, and those that wait. Nothing blocks: a config that has to wait comes back into
@@ -69,7 +69,7 @@ impl MoveOrder {
         let mut waiting = self.waiting.lock();
         let Some(others) = waiting.get_mut(key) else { return };
         let config = self.index.config(key);
-        let moves = config.as_ref().is_some_and(|config| config.status.as_ref().is_some_and(holds_others_up));
+        let moves = config.as_ref().is_some_and(|config| config.status.as_ref().is_some_and(blocks_others));
         let generation = config.and_then(|config| config.metadata.generation);
         let free = others.extract_if(.., |_, known| !moves || *known != generation);
         let free: Vec<ConfigKey> = free.map(|(key, _)| key).collect();

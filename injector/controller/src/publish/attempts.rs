@@ -11,7 +11,7 @@ use nudge_cluster::call::CallError;
 use nudge_core::followed_objects::{WriteBack, WriteBackCause};
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{
-    Attempt, Holder, ObjectUse, Publication, PublishGoal, PublishOutcome, PublishedContent, apply_outcome,
+    Attempt, ObjectUse, Publication, PublishGoal, PublishOutcome, PublishedContent, WriteRecord, apply_outcome,
     clear_publication, decide_publication, object_to_write, publish_time, text_time,
 };
 use nudge_core::rollout::{PublishAttempt, version_to_publish};
@@ -67,7 +67,7 @@ impl Controller {
             WriteBackCause::Failed => {
                 self.memories.get(key, |memory| memory.publish.objects_given_way(write_back)).unwrap_or_default()
             }
-            WriteBackCause::Withheld(_) => {
+            WriteBackCause::ClosedGate(_) => {
                 if !written.is_empty() {
                     self.memories.change(key, |memory| memory.publish.note_contest(Instant::now(), rand::random()));
                 }
@@ -191,7 +191,7 @@ impl Controller {
 
     /// Returns how long a text that passed a gate stays, because it has given way a short time ago.
     fn contest_wait(&self, key: &ConfigKey, write_back: Option<&WriteBack>, now: Instant) -> Option<Duration> {
-        write_back.filter(|write_back| matches!(write_back.cause, WriteBackCause::Withheld(_)))?;
+        write_back.filter(|write_back| matches!(write_back.cause, WriteBackCause::ClosedGate(_)))?;
         self.memories.get(key, |memory| memory.publish.contest_wait(now)).flatten()
     }
 
@@ -232,9 +232,9 @@ impl Controller {
         write_back: Option<&WriteBack>,
     ) -> Tried {
         let (name, now) = (key.name.as_str(), Timestamp::now());
-        let without_write = |publication, holds_before: bool, time| {
+        let without_write = |publication, had_version: bool, time| {
             // The status keeps the previous content of a ConfigMap that users made.
-            let attempt = Attempt { publication, holds_before: holds_before || !kind.is_created(), time };
+            let attempt = Attempt { publication, had_version: had_version || !kind.is_created(), time };
             Tried { attempt, left_text: LeftText::Unknown, written: None }
         };
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
@@ -242,11 +242,11 @@ impl Controller {
             Ok(stored) => stored,
             Err(error) => return without_write(publication_fault(&error, kind, name, Act::Read), true, now),
         };
-        let holder = stored.as_ref().map(|stored| Holder::Found(&stored.metadata));
+        let record = stored.as_ref().map(|stored| WriteRecord::Stored(&stored.metadata));
         let exists = stored.is_some();
         let time = match &stored {
             Some(stored) if config.spec.follows_text() => text_time(&stored.metadata, now),
-            _ => publish_time(holder, FIELD_MANAGER, now),
+            _ => publish_time(record, FIELD_MANAGER, now),
         };
         if !exists && !kind.is_created() {
             return without_write(Publication::NotThere, true, time);
@@ -269,7 +269,7 @@ impl Controller {
             _ => LeftText::Same,
         };
         let without_write =
-            |publication, holds_before, time| Tried { left_text, ..without_write(publication, holds_before, time) };
+            |publication, had_version, time| Tried { left_text, ..without_write(publication, had_version, time) };
         let object_use = match (&text, write_back) {
             (Some(text), Some(back)) => ObjectUse::LeftText { text, needs_label: back.needs_label },
             _ if config.spec.follows_text() => ObjectUse::Text,
@@ -280,21 +280,21 @@ impl Controller {
             name,
             version: &version.version,
             object_use,
-            published: config.status.as_ref().and_then(|status| kind.held_version(status)),
+            published: config.status.as_ref().and_then(|status| kind.published_version(status)),
             content: content.as_ref(),
             seals: &seals,
             writer: FIELD_MANAGER,
         };
         let step = decide_publication(stored.as_ref(), &goal);
-        let holds_before = exists && !step.is_of_others();
+        let had_version = exists && !step.is_of_others();
         if step != Publication::Write {
-            return without_write(step, holds_before, time);
+            return without_write(step, had_version, time);
         }
-        let Some(next) = object_to_write(stored, &goal) else { return without_write(step, holds_before, time) };
+        let Some(next) = object_to_write(stored, &goal) else { return without_write(step, had_version, time) };
         let act = if exists { Act::Replace } else { Act::Create };
         let written = match api.write(name, &next, act).await {
             Ok(written) => written,
-            Err(error) => return without_write(publication_fault(&error, kind, name, act), holds_before, time),
+            Err(error) => return without_write(publication_fault(&error, kind, name, act), had_version, time),
         };
         // Pods read the object as another party's webhook has changed it.
         if decide_publication(Some(&written), &goal) != Publication::Published {
@@ -306,7 +306,7 @@ impl Controller {
             return without_write(Publication::Refused(Reason::ChangedByOthers.explained(message)), false, time);
         }
         tracing::info!(%kind, version = version.version, gives_way = ?write_back, "version published");
-        let time = publish_time(Some(Holder::Written(&written.metadata)), FIELD_MANAGER, Timestamp::now());
+        let time = publish_time(Some(WriteRecord::Answer(&written.metadata)), FIELD_MANAGER, Timestamp::now());
         let meta = PublishedMeta {
             uid: written.metadata.uid.unwrap_or_default(),
             resource_version: written.metadata.resource_version.unwrap_or_default(),

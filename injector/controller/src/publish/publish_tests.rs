@@ -126,9 +126,9 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             if let InjectedFault::Code(code) = fault {
                 assert!(condition.message.contains(&format!("code {code}")), "{case}: {}", condition.message);
             }
-            assert_eq!(kind.held_version(status), None, "{case}");
+            assert_eq!(kind.published_version(status), None, "{case}");
             let other = if kind == PartKind::Secret { PartKind::ConfigMap } else { PartKind::Secret };
-            assert_eq!(other.held_version(status), Some("1"), "{case}: {status:?}");
+            assert_eq!(other.published_version(status), Some("1"), "{case}: {status:?}");
             let failure = scene.controller.publish_attempt(&scene.key).unwrap().failure;
             assert_eq!(failure.map(|failure| failure.why.reason), Some(reason), "{case}");
             assert!(scene.controller.next_publication(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
@@ -139,7 +139,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             *scene.server.broken.lock() = None;
             scene.controller.forget_published(&scene.key);
             let last = Box::pin(scene.controller.publish(&scene.key, after)).await.unwrap();
-            assert_eq!(kind.held_version(last.status.as_ref().unwrap()), Some("1"), "{case}");
+            assert_eq!(kind.published_version(last.status.as_ref().unwrap()), Some("1"), "{case}");
             assert_eq!(scene.controller.publish_attempt(&scene.key).unwrap().failure, None, "{case}");
         }
     }

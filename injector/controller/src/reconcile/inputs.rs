@@ -133,7 +133,7 @@ mod tests {
             background: None,
             waiting_for: None,
             approvals: &[],
-            withheld: None,
+            closed_gate: None,
             measured: None,
             has_objects: false,
             publish_attempt: None,

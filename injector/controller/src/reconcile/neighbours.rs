@@ -7,7 +7,7 @@ use nudge_api::VersionedConfig;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, Removal};
-use nudge_core::rollout::{Neighbours, SteadyTime, assigned_version, holds_others_up};
+use nudge_core::rollout::{Neighbours, SteadyTime, assigned_version, blocks_others};
 use nudge_protocol::{ConfigName, VersionName};
 
 use crate::controller::Controller;
@@ -85,7 +85,7 @@ impl Controller {
         let mut moving = others.filter(|(other, accounts)| {
             let Some(config) = self.index.config(other) else { return false };
             // A config that admits none of these pods moves none of them.
-            config.status.as_ref().is_some_and(holds_others_up)
+            config.status.as_ref().is_some_and(blocks_others)
                 && accounts.iter().any(|account| config.spec.admits(account))
         });
         moving.next().map(|(other, _)| other)

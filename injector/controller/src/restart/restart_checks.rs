@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, RolloutStage, VersionedConfig};
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{
-    HoldingObjects, ObjectReport, RETRY_SECONDS, RestartGoal, RestartReport, RolloutPart, is_restarting,
+    ObjectReport, ObjectsWithVersion, RETRY_SECONDS, RestartGoal, RestartReport, RolloutPart, is_restarting,
     objects_with_version,
 };
 use nudge_core::rollout::{Restarts, version_to_publish};
@@ -57,7 +57,7 @@ impl Controller {
             config,
             status,
             version,
-            published_objects: HoldingObjects::of(status, version),
+            published_objects: ObjectsWithVersion::of(status, version),
             objects: &objects_with_version(config, status, version),
             is_return,
             last_progress,
@@ -135,8 +135,8 @@ impl RestartCheck {
 
     /// Returns when to check again, if workloads were checked.
     pub(crate) fn next_check(&self) -> Option<Duration> {
-        let is_held = matches!(self.state, Restarts::Held(_));
-        self.report.as_ref().map(|_| if is_held { Duration::from_secs(RETRY_SECONDS.into()) } else { self.wait })
+        let is_blocked = matches!(self.state, Restarts::Blocked(_));
+        self.report.as_ref().map(|_| if is_blocked { Duration::from_secs(RETRY_SECONDS.into()) } else { self.wait })
     }
 }
 

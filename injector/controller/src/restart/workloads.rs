@@ -74,14 +74,14 @@ impl Controller {
             memory.observe(workload, settle_seconds, now);
         }
         // No further process gets a version that may have harmed pods.
-        let is_held = !is_return && is_inconclusive(status);
+        let is_undecided = !is_return && is_inconclusive(status);
         let next_step = |workloads: &[TargetedWorkload], attempts: &RestartAttempts| {
             let now = Timestamp::now();
             next_restart(&RestartSituation {
                 workloads,
                 behind: &pods_behind,
                 is_return,
-                is_held,
+                is_undecided,
                 since,
                 deadline_seconds,
                 settle_seconds,
@@ -103,7 +103,7 @@ impl Controller {
         let has_unmanaged_pods = goal.agentless_objects().any()
             || memory.has_groups()
             || pods.iter().any(|pod| takes_by_restart(pod) && !has_rolling_update(pod));
-        let (state, groups) = if has_unmanaged_pods && is_held {
+        let (state, groups) = if has_unmanaged_pods && is_undecided {
             (Restarts::Busy(UNDECIDED_MESSAGE.to_owned()), Vec::new())
         } else if has_unmanaged_pods {
             self.evict_pods(&RestartGoal { last_progress, ..*goal }, memory, report).await?

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Approval, ApprovalDecision, ConfigState, Hold, Override, PartKind, Reason, WithheldStatus};
+use nudge_api::{Approval, ApprovalDecision, ConfigState, GateStatus, Hold, Override, PartKind, Reason};
 
 use super::decide_tests::Fixture;
 use crate::governance::{Right, UserDecision, sealed_digest};
@@ -169,16 +169,16 @@ fn the_status_says_what_withholds_it_and_until_when() {
     fixture.config.spec.rollout.approval = Some(Approval::default());
     fixture.asked_by(Some("dora"));
     fixture.wants("2");
-    let is = |reason, until_time| Some(WithheldStatus { reason, until_time });
-    assert_eq!(fixture.step().status.rollout.withheld, is(Reason::AwaitingApproval, None));
+    let is = |reason, until_time| Some(GateStatus { reason, until_time });
+    assert_eq!(fixture.step().status.rollout.gate, is(Reason::AwaitingApproval, None));
     fixture.config.spec.rollout.approval = None;
     let at = |text: &str| Time(text.parse::<Timestamp>().unwrap());
     fixture.config.spec.rollout.hold =
         Some(Hold { until_time: Some(at("2100-01-01T00:00:00.25Z")), reason: "audit".to_owned(), protected: false });
-    assert_eq!(fixture.step().status.rollout.withheld, is(Reason::OnHold, Some(at("2100-01-01T00:00:01Z"))));
+    assert_eq!(fixture.step().status.rollout.gate, is(Reason::OnHold, Some(at("2100-01-01T00:00:01Z"))));
     fixture.wants("9");
-    assert_eq!(fixture.step().status.rollout.withheld, None, "there is no such version");
+    assert_eq!(fixture.step().status.rollout.gate, None, "there is no such version");
     fixture.wants("2");
     fixture.config.spec.rollout.hold = None;
-    assert_eq!(fixture.step().status.rollout.withheld, None);
+    assert_eq!(fixture.step().status.rollout.gate, None);
 }

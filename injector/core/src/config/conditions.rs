@@ -45,7 +45,7 @@ impl ConfigProgress {
             return Self { explanation: Reason::Current.explained(message), state: ReadyState::Ready, invalid: None };
         }
         let target = match rollout {
-            Rollout::Held { target, .. } => target.as_str(),
+            Rollout::NotBegun { target, .. } => target.as_str(),
             Rollout::Forward(transfer) => &transfer.target,
             Rollout::Back(back) => &back.target,
             _ => "",
@@ -53,7 +53,7 @@ impl ConfigProgress {
         let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
         let explanation = continuation.explanation().cloned().unwrap_or_else(moving);
         let continues_by_itself = explanation.reason == Reason::AnalysisInconclusive;
-        let stalled = continuation.is_held() && !continues_by_itself && !is_planned(explanation.reason);
+        let stalled = continuation.is_blocked() && !continues_by_itself && !is_planned(explanation.reason);
         Self { explanation, state: if stalled { ReadyState::Stalled } else { ReadyState::Reconciling }, invalid: None }
     }
 

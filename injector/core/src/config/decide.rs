@@ -16,16 +16,16 @@ use super::measurable_condition::set_measurable;
 use super::pod_counts::pod_counts;
 use super::target_version::{desired_version, target_version};
 use crate::event_record::EventRecord;
-use crate::followed_objects::{forget_text, withheld_by_pace};
-use crate::governance::{Approvals, EffectiveRules, Policies, check_approvals, sealed_digest, withheld_by_rules};
+use crate::followed_objects::{forget_text, pace_gate};
+use crate::governance::{Approvals, EffectiveRules, Policies, check_approvals, rules_gate, sealed_digest};
 use crate::hub_health::HubAway;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
 use crate::rollout::{
-    Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt,
-    Restarts, Rollout, RolloutChange, Subjects, Withheld, fit_releases, newly_ended_releases, next, record_release,
-    release_summary,
+    ClosedGate, Continuation, Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation,
+    PublishAttempt, Restarts, Rollout, RolloutChange, Subjects, fit_releases, newly_ended_releases, next,
+    record_release, release_summary,
 };
 use crate::versions::{FactsByUid, Judging, Seals, Unjudged, take_inventory};
 
@@ -134,7 +134,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
     let counted = aim.as_deref().map(|aim| count_approvals(aim, &status, observed)).unwrap_or_default();
     let fault_explanation = fault.as_ref().map(|fault| fault.why.clone());
-    let counted = ApprovalCount { withheld: fault.or(counted.withheld), ..counted };
+    let counted = ApprovalCount { closed_gate: fault.or(counted.closed_gate), ..counted };
     let (rollout, effects) = match aim {
         Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, &aim, &counted, &mut events),
         None => (rollout, Effects::default()),
@@ -156,8 +156,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let progress = progress.with_fault(fault_explanation);
     let mut status = rollout.into_status(status);
     status.internal.yields = status.rollout.stage.is_some() && effects.continuation.yields();
-    status.rollout.withheld = match effects.continuation {
-        Continuation::Held { withheld, .. } if can_move => withheld,
+    status.rollout.gate = match effects.continuation {
+        Continuation::Blocked { gate, .. } if can_move => gate,
         _ => None,
     };
     status.internal.background = evidence.background(status.internal.background, clocks);
@@ -186,11 +186,11 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
 
 /// Returns why no version begins or continues while the spec has faults that escaped the webhook. Running versions are
 /// still judged, and rolled back if they are bad.
-fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
+fn spec_fault(config: &VersionedConfig, now: Now<'_>) -> Option<ClosedGate> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::reader_time(now.time.0)).into_iter().next()?;
     let message = clipped(format!("no version begins or continues until this is corrected: {}", fault.message));
-    Some(Withheld { why: fault.reason.explained(message), recheck_at: None, ends_at: None, keeps_message: false })
+    Some(ClosedGate { why: fault.reason.explained(message), recheck_at: None, ends_at: None, keeps_message: false })
 }
 
 /// The count of the approvals that a version needs.
@@ -199,7 +199,7 @@ struct ApprovalCount {
     /// The approvals that let the version continue.
     approvals: Vec<ReleaseApproval>,
     /// The reason why the version may not continue.
-    withheld: Option<Withheld>,
+    closed_gate: Option<ClosedGate>,
     /// The objects that must be read to know who made the version.
     unread: Vec<(PartKind, String)>,
 }
@@ -212,11 +212,11 @@ fn count_approvals(aim: &str, status: &VersionedConfigStatus, observed: &Observe
     let Some(version) = gated_version(aim, config, status, provenance, policies, now) else {
         return ApprovalCount::default();
     };
-    let (approvals, withheld) = match check_approvals(&version.needed, version.candidate(), approvals, now) {
+    let (approvals, closed_gate) = match check_approvals(&version.needed, version.candidate(), approvals, now) {
         Ok(approvals) => (approvals, None),
-        Err(withheld) => (Vec::new(), Some(withheld)),
+        Err(gate) => (Vec::new(), Some(gate)),
     };
-    ApprovalCount { approvals, withheld, unread: version.unread }
+    ApprovalCount { approvals, closed_gate, unread: version.unread }
 }
 
 /// Makes transitions towards `aim` until there is something to wait for.
@@ -233,12 +233,12 @@ fn transitions(
     let Requesters { current, overridden, retry } = observed.requesters;
     let of_aim = |requester: &Option<Requester>| requester.clone().filter(|_| config.requested_version() == Some(aim));
     let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
-    let pace = withheld_by_pace(config, status, observed.requesters.retry_time().as_ref(), observed.now);
+    let pace = pace_gate(config, status, observed.requesters.retry_time().as_ref(), observed.now);
     let mut releases = std::mem::take(&mut status.releases);
     let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
     let rules = EffectiveRules::of(&config.spec.rollout, observed.policies);
-    let withheld = counted.withheld.clone().or_else(|| withheld_by_rules(&rules, observed.now));
-    let withheld = withheld.or(pace);
+    let closed_gate = counted.closed_gate.clone().or_else(|| rules_gate(&rules, observed.now));
+    let closed_gate = closed_gate.or(pace);
     let seen = Observation {
         now: observed.now,
         spec: &config.spec.rollout,
@@ -253,7 +253,7 @@ fn transitions(
         neighbours: observed.neighbours,
         background: status.internal.background.as_ref(),
         waiting_for: observed.waiting_for,
-        withheld: withheld.as_ref(),
+        closed_gate: closed_gate.as_ref(),
         approvals: &counted.approvals,
         measured: observed.measured,
         has_objects: !config.spec.objects.is_empty(),

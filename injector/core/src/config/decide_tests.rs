@@ -410,7 +410,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
         .0
         .status
     };
-    let held = decide_with(&fixture, &Restarts::Held("Deployment/web was not restarted".to_owned()));
+    let held = decide_with(&fixture, &Restarts::Blocked("Deployment/web was not restarted".to_owned()));
     assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Restarting), "no batch and no bake moves them");
     assert_eq!(held.current_version.as_deref(), Some("1"));
     assert_eq!((held.pods.total, held.pods.on_target), (2, 1), "{:?}", held.pods);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use nudge_api::{Approval, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
 
-use crate::governance::{ApprovalCandidate, Asker, Authors, EffectiveRules, Policies, RuleOwner, sealed_digest};
+use crate::governance::{
+    ApprovalCandidate, Authors, EffectiveRules, KnownRequester, Policies, RuleOwner, sealed_digest,
+};
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
@@ -30,7 +32,7 @@ pub(super) struct GatedVersion<'a> {
     version: &'a VersionStatus,
     digest: String,
     authors: Authors,
-    asker: Asker<'a>,
+    requester: KnownRequester<'a>,
     rule: RuleOwner,
     pub(super) needed: Approval,
     /// The objects that must be read to know the authors, if these matter.
@@ -40,8 +42,8 @@ pub(super) struct GatedVersion<'a> {
 impl GatedVersion<'_> {
     /// Returns the candidate whose approvals are counted.
     pub(super) fn candidate(&self) -> ApprovalCandidate<'_> {
-        let Self { config, version, digest, authors, asker, rule, .. } = self;
-        ApprovalCandidate { config, version: &version.version, digest, authors, asker: *asker, rule }
+        let Self { config, version, digest, authors, requester, rule, .. } = self;
+        ApprovalCandidate { config, version: &version.version, digest, authors, requester: *requester, rule }
     }
 }
 
@@ -65,17 +67,17 @@ pub(super) fn gated_version<'a>(
     };
     let unread = if needed.not_author { unread } else { Vec::new() };
     let named = config.spec.version.as_deref() == Some(aim);
-    let asker = match requesters.current.as_ref().filter(|_| named) {
-        Some(requester) => Asker::User(&requester.user),
-        None if named => Asker::Unknown,
-        None => Asker::Nobody,
+    let requester = match requesters.current.as_ref().filter(|_| named) {
+        Some(requester) => KnownRequester::User(&requester.user),
+        None if named => KnownRequester::Unknown,
+        None => KnownRequester::Nobody,
     };
     Some(GatedVersion {
         config: config.metadata.name.as_deref().unwrap_or_default(),
         version,
         digest: sealed_digest(version),
         authors,
-        asker,
+        requester,
         rule: approval_owner,
         needed,
         unread,

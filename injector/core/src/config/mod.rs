@@ -11,7 +11,7 @@ mod config_faults;
 mod decide;
 #[cfg(test)]
 mod decide_tests;
-mod foreseen_holds;
+mod foreseen_blocks;
 #[cfg(test)]
 mod gate_tests;
 mod gated_version;
@@ -34,7 +34,7 @@ pub use approval_status::{ApprovalContext, approval_status};
 pub use config_faults::config_faults;
 pub(crate) use config_faults::name_fault;
 pub use decide::{Decision, Observed, decide};
-pub use foreseen_holds::{VersionCandidate, foreseen_holds};
+pub use foreseen_blocks::{VersionCandidate, foreseen_blocks};
 pub use gated_version::Provenance;
 pub use import::{importing_status, is_importing};
 pub use measurable_condition::wanted_rehearsal;

@@ -17,5 +17,5 @@ pub use object_events::{event_workloads, object_events};
 pub use object_text::{ReadText, read_object};
 pub use text_record::{forget_text, record_text};
 pub use text_version::{FirstVersion, TEXT_DEBOUNCE, TextRequest};
-pub use unsettled_text::withheld_by_pace;
+pub use unsettled_text::pace_gate;
 pub use write_back::{WriteBack, WriteBackCause};

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nudge_api::{Explanation, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
 
-use crate::rollout::{Now, Withheld};
+use crate::rollout::{ClosedGate, Now};
 
 /// The minimum time between the beginnings of two moves to texts.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
@@ -15,12 +15,12 @@ const STANDING_TIME: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns why the move to the text may not begin yet. Neither a move to this text that is under way, nor a return, nor
 /// the first version waits.
-pub fn withheld_by_pace(
+pub fn pace_gate(
     config: &VersionedConfig,
     status: &VersionedConfigStatus,
     retry_time: Option<&Time>,
     now: Now<'_>,
-) -> Option<Withheld> {
+) -> Option<ClosedGate> {
     let text = status.internal.text.as_ref().filter(|_| config.spec.follows_text())?;
     // A target whose move is withheld is not under way.
     let under_way = status.target_version.as_ref().filter(|_| status.rollout.stage.is_some());
@@ -46,7 +46,12 @@ pub fn withheld_by_pace(
         (interval_end, Reason::Unsettled.explained(message))
     };
     let wait = now.until(until)?;
-    Some(Withheld { why: explanation, recheck_at: Some(now.steady + wait), ends_at: Some(until), keeps_message: false })
+    Some(ClosedGate {
+        why: explanation,
+        recheck_at: Some(now.steady + wait),
+        ends_at: Some(until),
+        keeps_message: false,
+    })
 }
 
 fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {
@@ -97,9 +102,9 @@ mod tests {
     fn wait_after_retry(config: &VersionedConfig, retry: Option<i64>, second: i64) -> Option<i64> {
         let now = Now { time: &Time(at(second)), steady: SteadyTime(5_000) };
         let retry_time = retry.map(|second| Time(at(second)));
-        let withheld = withheld_by_pace(config, config.status.as_ref().unwrap(), retry_time.as_ref(), now)?;
-        assert_eq!(withheld.why.reason, Reason::Unsettled);
-        Some((withheld.recheck_at.unwrap() - now.steady) / 1000)
+        let gate = pace_gate(config, config.status.as_ref().unwrap(), retry_time.as_ref(), now)?;
+        assert_eq!(gate.why.reason, Reason::Unsettled);
+        Some((gate.recheck_at.unwrap() - now.steady) / 1000)
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum WriteBackCause {
     /// Its version failed, or breaks a rule of `spec.validation`.
     Failed,
     /// Its version may not go out yet, for this reason.
-    Withheld(Reason),
+    ClosedGate(Reason),
 }
 
 /// A text that gives way to that of the current version.
@@ -73,7 +73,7 @@ impl WriteBack {
                     ),
                 )
             }
-            WriteBackCause::Withheld(reason) => EventRecord::warning(
+            WriteBackCause::ClosedGate(reason) => EventRecord::warning(
                 Reason::TextContested,
                 format!(
                     "version {version} may not go out yet ({reason}), and {readings}, so the text of version {current} \
@@ -94,10 +94,10 @@ fn cause(status: &VersionedConfigStatus, version: &String) -> Option<WriteBackCa
         let is_due = goes_back && !status.internal.written_back.contains(version);
         return is_due.then_some(WriteBackCause::Failed);
     }
-    let reason = rollout.withheld.as_ref().map(|withheld| withheld.reason)?;
+    let reason = rollout.gate.as_ref().map(|gate| gate.reason)?;
     let is_gate = matches!(reason, Reason::AwaitingApproval | Reason::OutsideWindow | Reason::OnHold);
     // What has begun to go out stays.
-    (is_gate && rollout.stage.is_none()).then_some(WriteBackCause::Withheld(reason))
+    (is_gate && rollout.stage.is_none()).then_some(WriteBackCause::ClosedGate(reason))
 }
 
 #[cfg(test)]
@@ -176,9 +176,9 @@ mod tests {
             (Reason::Unsettled, Value::Null, false),
             (Reason::PoliciesUnknown, Value::Null, false),
         ] {
-            let withheld = json!({"stage": stage, "withheld": {"reason": reason}});
-            let config = config(&withheld, |_| ());
-            assert_eq!(cause(&config), expected.then_some(WriteBackCause::Withheld(reason)), "{reason} {stage}");
+            let rollout = json!({"stage": stage, "gate": {"reason": reason}});
+            let config = config(&rollout, |_| ());
+            assert_eq!(cause(&config), expected.then_some(WriteBackCause::ClosedGate(reason)), "{reason} {stage}");
             let Some(back) = WriteBack::of(&config) else { continue };
             let (status, event) = back.note(&config);
             assert_eq!(event.explanation.reason, Reason::TextContested);

@@ -10,7 +10,7 @@ use nudge_protocol::bounded_text::one_line;
 use super::RuleOwner;
 use super::digest::shorten_digest;
 use crate::requester::bounded_user;
-use crate::rollout::{Now, SteadyTime, Withheld};
+use crate::rollout::{ClosedGate, Now, SteadyTime};
 
 /// The maximum length of a reason in a message.
 const MAX_REASON_BYTES: usize = 128;
@@ -26,7 +26,7 @@ const UNKNOWN_AUTHOR: &str =
 const UNKNOWN_SETTER: &str = "Nudge does not know who created it or set its source, so no approval counts: run kubectl nudge source sync, and \
                               delete the version: the source makes it again";
 /// The message if the user who requested a version is unknown.
-const UNKNOWN_ASKER: &str = "Nudge does not know who requested it, so no approval counts: set spec.version to another version, and then to this one";
+const UNKNOWN_REQUESTER: &str = "Nudge does not know who requested it, so no approval counts: set spec.version to another version, and then to this one";
 
 /// The decision of a user, from a `VersionApproval` that admission has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,8 +114,8 @@ pub enum Authors {
 
 /// The user who requested a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker<'a> {
-    /// Nobody asked: the version is the first one of a config without `spec.version`.
+pub enum KnownRequester<'a> {
+    /// Nobody has requested it: the version is the first one of a config without `spec.version`.
     Nobody,
     /// The user is not known.
     Unknown,
@@ -135,7 +135,7 @@ pub struct ApprovalCandidate<'a> {
     /// The users who made the version.
     pub authors: &'a Authors,
     /// The user who requested the version.
-    pub asker: Asker<'a>,
+    pub requester: KnownRequester<'a>,
     /// The owner of the rule that requires approvals.
     pub rule: &'a RuleOwner,
 }
@@ -146,7 +146,7 @@ pub fn check_approvals(
     candidate: ApprovalCandidate<'_>,
     approvals: &Approvals,
     now: Now<'_>,
-) -> Result<Vec<ReleaseApproval>, Withheld> {
+) -> Result<Vec<ReleaseApproval>, ClosedGate> {
     let is_about =
         |decision: &&UserDecision| decision.version == candidate.version && decision.digest == candidate.digest;
     let decisions: Vec<&UserDecision> = approvals.decisions.iter().filter(is_about).collect();
@@ -158,7 +158,7 @@ pub fn check_approvals(
             .awaited
             .filter(|&until| now.steady < until && would_have_passed(needed, candidate, &decisions, at));
         let recheck_at = awaited.or_else(|| may_change.then(|| now.steady + RIGHTS_RECHECK_MILLIS));
-        Withheld { why, recheck_at, ends_at: None, keeps_message: awaited.is_some() }
+        ClosedGate { why, recheck_at, ends_at: None, keeps_message: awaited.is_some() }
     })
 }
 
@@ -186,7 +186,7 @@ fn count_approvals(
     incomplete: Option<&str>,
     at: Timestamp,
 ) -> Result<Vec<ReleaseApproval>, String> {
-    let ApprovalCandidate { config, version, digest, authors, asker, rule } = candidate;
+    let ApprovalCandidate { config, version, digest, authors, requester, rule } = candidate;
     if let Some(why) = incomplete {
         return Err(format!("version {version} waits for its approvals to be counted: {why}"));
     }
@@ -217,7 +217,7 @@ fn count_approvals(
     let mut counted = Vec::new();
     let mut excluded = Vec::new();
     for (user, given) in users {
-        match find_exclusion(needed, authors, asker, given, at) {
+        match find_exclusion(needed, authors, requester, given, at) {
             None => counted.push(given),
             Some(exclusion) => excluded.push(format!("{} {}", bounded_user(user), exclusion.phrase())),
         }
@@ -229,10 +229,10 @@ fn count_approvals(
             |given: &UserDecision| ReleaseApproval { user: bounded_user(&given.user), approval_time: given.at.clone() };
         return Ok(counted.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
     }
-    let remedy = match (authors, asker) {
+    let remedy = match (authors, requester) {
         (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
         (Authors::SetterUnknown, _) if needed.not_author => UNKNOWN_SETTER.to_owned(),
-        (_, Asker::Unknown) if needed.not_author => UNKNOWN_ASKER.to_owned(),
+        (_, KnownRequester::Unknown) if needed.not_author => UNKNOWN_REQUESTER.to_owned(),
         _ => {
             let command = decision_command(ApprovalDecision::Approve, config, version, digest);
             format!(
@@ -279,7 +279,7 @@ enum Exclusion {
     /// The user has created a part of the version, or set the spec of the source that made it.
     Author,
     /// The user has requested the version.
-    Asker,
+    Requester,
     /// Nudge does not know who created the version, or who requested it.
     Unknown,
 }
@@ -292,7 +292,7 @@ impl Exclusion {
             Self::NoRight => "may not approve it any more",
             Self::NoAnswer => "approves it, but the API server has not answered whether that user still may",
             Self::Author => "has created a part of it, or set its source",
-            Self::Asker => "has requested it",
+            Self::Requester => "has requested it",
             Self::Unknown => "approves it",
         }
     }
@@ -302,7 +302,7 @@ impl Exclusion {
 fn find_exclusion(
     needed: &Approval,
     authors: &Authors,
-    asker: Asker<'_>,
+    requester: KnownRequester<'_>,
     given: &UserDecision,
     at: Timestamp,
 ) -> Option<Exclusion> {
@@ -316,11 +316,11 @@ fn find_exclusion(
         Right::Granted if !needed.not_author => return None,
         Right::Granted => {}
     }
-    match (authors, asker) {
+    match (authors, requester) {
         (Authors::Known(authors), _) if authors.contains(user) => Some(Exclusion::Author),
-        // The name of the asker is kept with a bounded length.
-        (_, Asker::User(asker)) if asker == bounded_user(user) => Some(Exclusion::Asker),
-        (Authors::Known(_), Asker::Nobody | Asker::User(_)) => None,
+        // The name of the requester is kept with a bounded length.
+        (_, KnownRequester::User(requester)) if requester == bounded_user(user) => Some(Exclusion::Requester),
+        (Authors::Known(_), KnownRequester::Nobody | KnownRequester::User(_)) => None,
         _ => Some(Exclusion::Unknown),
     }
 }
@@ -334,13 +334,13 @@ pub fn explain_approval(
     incomplete: Option<&str>,
     at: Timestamp,
 ) -> Option<(bool, Explanation)> {
-    let ApprovalCandidate { config, version, digest, authors, asker, .. } = candidate;
+    let ApprovalCandidate { config, version, digest, authors, requester, .. } = candidate;
     if let Some(why) = incomplete {
         let message = format!("approvals of version {version} can't be counted: {why}");
         return Some((false, Reason::NotCounted.explained(message)));
     }
     let user = bounded_user(&given.user);
-    let Some(exclusion) = find_exclusion(needed, authors, asker, given, at) else {
+    let Some(exclusion) = find_exclusion(needed, authors, requester, given, at) else {
         let message = format!("{user} approves version {version}, and that counts");
         return Some((true, Reason::Counted.explained(message)));
     };
@@ -357,14 +357,14 @@ pub fn explain_approval(
             let right = format!("the right to approve versions of VersionedConfig {config}");
             Reason::NoRight.explained(format!("{text}; this needs {right}"))
         }
-        Exclusion::Author | Exclusion::Asker => {
+        Exclusion::Author | Exclusion::Requester => {
             Reason::IsAuthor.explained(format!("{text}; somebody else must approve it"))
         }
         Exclusion::Unknown => {
             let unknown = match authors {
                 Authors::Unknown => UNKNOWN_AUTHOR,
                 Authors::SetterUnknown => UNKNOWN_SETTER,
-                Authors::Unread | Authors::Known(_) => UNKNOWN_ASKER,
+                Authors::Unread | Authors::Known(_) => UNKNOWN_REQUESTER,
             };
             Reason::AuthorUnknown.explained(format!("version {version}: {unknown}"))
         }

@@ -6,7 +6,7 @@ use nudge_api::{Approval, ApprovalDecision, Reason};
 use proptest::prelude::*;
 
 use super::RuleOwner;
-use super::approval::{ApprovalCandidate, Approvals, Asker, Authors, Right, UserDecision, check_approvals};
+use super::approval::{ApprovalCandidate, Approvals, Authors, KnownRequester, Right, UserDecision, check_approvals};
 use crate::rollout::{Millis, Now, SteadyTime};
 
 const DIGEST: &str = "sha256:4967c54464734967c54464734967c5440123456789abcdef";
@@ -37,24 +37,29 @@ fn needs(required: u32) -> Approval {
 
 /// Version 2 of config shop, which nobody has requested.
 fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> ApprovalCandidate<'a> {
-    ApprovalCandidate { config: "shop", version: "2", digest: DIGEST, authors, asker: Asker::Nobody, rule }
+    ApprovalCandidate { config: "shop", version: "2", digest: DIGEST, authors, requester: KnownRequester::Nobody, rule }
 }
 
 /// Returns the users who count, or the message about missing approvals.
-fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[UserDecision]) -> Result<Vec<String>, String> {
+fn count(
+    needed: &Approval,
+    authors: &Authors,
+    requester: KnownRequester<'_>,
+    all: &[UserDecision],
+) -> Result<Vec<String>, String> {
     let approvals = Approvals { decisions: all.to_vec(), incomplete: None, awaited: None };
-    let candidate = ApprovalCandidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
+    let candidate = ApprovalCandidate { requester, ..of_nobody(authors, &RuleOwner::Config) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
     let users = check_approvals(needed, candidate, &approvals, now);
-    users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
-        assert_eq!(withheld.why.reason, Reason::AwaitingApproval);
-        assert_eq!(withheld.recheck_at.is_some(), !all.is_empty(), "rights change unseen");
-        withheld.why.message
+    users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|gate| {
+        assert_eq!(gate.why.reason, Reason::AwaitingApproval);
+        assert_eq!(gate.recheck_at.is_some(), !all.is_empty(), "rights change unseen");
+        gate.why.message
     })
 }
 
 fn by_alice(required: u32, all: &[UserDecision]) -> Result<Vec<String>, String> {
-    count(&needs(required), &made_by(&["alice"]), Asker::User("dora"), all)
+    count(&needs(required), &made_by(&["alice"]), KnownRequester::User("dora"), all)
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn an_approval_counts_for_so_long_and_a_later_one_of_the_user_for_longer() {
         let approvals = Approvals { decisions: all.to_vec(), ..Approvals::default() };
         let time = Time(Timestamp::from_second(second).unwrap());
         let counted = check_approvals(&needed, candidate, &approvals, Now { time: &time, steady: SteadyTime(0) });
-        counted.map(|all| all[0].approval_time.0.as_second()).map_err(|withheld| withheld.why.message)
+        counted.map(|all| all[0].approval_time.0.as_second()).map_err(|gate| gate.why.message)
     };
     let (one, other) = (given("bob", 10), given("bob", 20));
     assert_eq!(at(3609, std::slice::from_ref(&one)), Ok(10));
@@ -139,18 +144,18 @@ fn one_denial_by_somebody_with_the_right_holds_it_also_by_an_author() {
 #[test]
 fn nobody_is_no_author_of_what_nobody_knows_who_made() {
     let bob = [given("bob", 1)];
-    let (known, asked) = (made_by(&["alice"]), Asker::User("dora"));
-    for (authors, asker, why) in [
+    let (known, asked) = (made_by(&["alice"]), KnownRequester::User("dora"));
+    for (authors, requester, why) in [
         (&Authors::Unknown, asked, "Nudge does not know who created it"),
-        (&known, Asker::Unknown, "Nudge does not know who requested it"),
+        (&known, KnownRequester::Unknown, "Nudge does not know who requested it"),
         (&Authors::Unread, asked, "its parts are being read"),
     ] {
-        let message = count(&needs(1), authors, asker, &bob).unwrap_err();
+        let message = count(&needs(1), authors, requester, &bob).unwrap_err();
         assert!(message.contains(why) && !message.contains("kubectl nudge approve"), "{message}");
         let anybody = Approval { not_author: false, ..needs(1) };
-        assert!(count(&anybody, authors, asker, &bob).is_ok());
+        assert!(count(&anybody, authors, requester, &bob).is_ok());
     }
-    assert!(count(&needs(1), &known, Asker::Nobody, &bob).is_ok());
+    assert!(count(&needs(1), &known, KnownRequester::Nobody, &bob).is_ok());
     let anybody = Approval { not_author: false, ..needs(1) };
     for user in ["alice", "dora"] {
         assert!(count(&anybody, &known, asked, &[given(user, 1)]).is_ok());
@@ -176,8 +181,8 @@ fn what_is_not_known_whole_counts_for_nothing() {
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(7) };
-    let withheld = check_approvals(&needs(1), candidate, &approvals, now).unwrap_err();
-    assert!(withheld.why.message.contains("there are too many") && withheld.recheck_at.is_some());
+    let gate = check_approvals(&needs(1), candidate, &approvals, now).unwrap_err();
+    assert!(gate.why.message.contains("there are too many") && gate.recheck_at.is_some());
 }
 
 #[test]
@@ -236,9 +241,9 @@ fn the_policy_that_requests_it_is_named() {
     let policy = RuleOwner::Policy("prod".to_owned());
     let candidate = of_nobody(&authors, &policy);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(0) };
-    let withheld = check_approvals(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
+    let gate = check_approvals(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
     let begins = "version 2 has 0 of 2 approvals that RolloutPolicy prod requires; kubectl nudge approve shop 2 ";
-    assert!(withheld.why.message.starts_with(begins), "{}", withheld.why.message);
+    assert!(gate.why.message.starts_with(begins), "{}", gate.why.message);
 }
 
 #[test]
@@ -249,7 +254,7 @@ fn an_answer_that_is_under_way_lets_nothing_continue_and_is_not_said_for_a_while
         let approvals = Approvals { decisions: given.to_vec(), incomplete: None, awaited: Some(SteadyTime(10_000)) };
         let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: SteadyTime(steady) };
         check_approvals(&needs(1), candidate, &approvals, now)
-            .map_err(|withheld| (withheld.keeps_message, withheld.recheck_at.map(|until| until.0)))
+            .map_err(|gate| (gate.keeps_message, gate.recheck_at.map(|until| until.0)))
     };
     let old = |last| UserDecision { right: Right::Unanswered { last }, ..given("bob", 1) };
     for could in [Some(true), None] {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Approval, Reason, RolloutPolicy, RolloutSpec};
 use serde_json::{Value, json};
 
-use super::{EffectiveRules, Policies, withheld_by_rules};
+use super::{EffectiveRules, Policies, rules_gate};
 use crate::rollout::{Now, SteadyTime};
 
 const ALWAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
@@ -28,11 +28,11 @@ fn said(spec: Value, policies: &Policies, time: &str) -> Option<(Reason, String,
     let spec: RolloutSpec = serde_json::from_value(spec).unwrap();
     let time: Timestamp = format!("2026-11-25T{time}Z").parse().unwrap();
     let now = Now { time: &Time(time), steady: SteadyTime(5_000) };
-    let withheld_by_rules = withheld_by_rules(&EffectiveRules::of(&spec, policies), now)?;
+    let rules_gate = rules_gate(&EffectiveRules::of(&spec, policies), now)?;
     Some((
-        withheld_by_rules.why.reason,
-        withheld_by_rules.why.message,
-        withheld_by_rules.recheck_at.map(|until| (until - now.steady) / 1000),
+        rules_gate.why.reason,
+        rules_gate.why.message,
+        rules_gate.recheck_at.map(|until| (until - now.steady) / 1000),
     ))
 }
 

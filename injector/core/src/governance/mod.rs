@@ -20,7 +20,7 @@ mod window_tests;
 mod windows;
 
 pub use approval::{
-    ApprovalCandidate, Approvals, Asker, Authors, Right, UserDecision, check_approvals, decision_command,
+    ApprovalCandidate, Approvals, Authors, KnownRequester, Right, UserDecision, check_approvals, decision_command,
     explain_approval,
 };
 pub use approval_faults::approval_faults;
@@ -35,7 +35,7 @@ pub use windows::{Opening, WindowError, Windows, next_common_opening, window_fau
 
 use nudge_api::Reason;
 
-use crate::rollout::{Millis, Now, Withheld};
+use crate::rollout::{ClosedGate, Millis, Now};
 
 /// The maximum time until a withheld version is checked again, because the clock may be set: an hour.
 const MAX_RECHECK_MILLIS: Millis = 3_600_000;
@@ -43,11 +43,11 @@ const MAX_RECHECK_MILLIS: Millis = 3_600_000;
 const UNKNOWN_POLICIES_RETRY_MILLIS: Millis = 30_000;
 
 /// Returns why the rules withhold the requested version. A reason that needs somebody to act comes first.
-pub fn withheld_by_rules(rules: &EffectiveRules<'_>, now: Now<'_>) -> Option<Withheld> {
+pub fn rules_gate(rules: &EffectiveRules<'_>, now: Now<'_>) -> Option<ClosedGate> {
     let Block { why, until } = rules.block(now.time.0)?;
     let recheck_at = match why.reason {
         Reason::PoliciesUnknown => Some(now.steady + UNKNOWN_POLICIES_RETRY_MILLIS),
         _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(MAX_RECHECK_MILLIS)),
     };
-    Some(Withheld { why, recheck_at, ends_at: until.map(whole_seconds), keeps_message: false })
+    Some(ClosedGate { why, recheck_at, ends_at: until.map(whole_seconds), keeps_message: false })
 }

@@ -13,6 +13,6 @@ pub use commands::LastCommand;
 pub use from_object::{condition, crashes, pod_state};
 pub use pod_state::{AgentState, PodPhase, PodState, Readiness, Removal, UpdateMode};
 pub use probe::{ProbeTimes, SlowestProbe, unprobed_containers};
-pub use references::{ObjectHolders, direct_references, read_kinds, references};
+pub use references::{ObjectReferrers, direct_references, read_kinds, references};
 pub use report::{Report, ReportState};
 pub use restarts::{PodRestartHistory, RestartSums};

@@ -11,7 +11,7 @@ use crate::injection::{NamedObject, variable_objects, volume_objects};
 
 /// The objects that pods and templates of workloads name, and for each of them one that names it, such as
 /// `Deployment web`.
-pub type ObjectHolders = BTreeMap<(PartKind, String), String>;
+pub type ObjectReferrers = BTreeMap<(PartKind, String), String>;
 
 /// ConfigMaps and Secrets, by kind and name.
 type References = BTreeSet<(PartKind, String)>;

@@ -10,5 +10,5 @@ mod published_object;
 
 pub use outcome::{Attempt, PublishOutcome, apply_outcome, clear_publication};
 pub use publication::{ObjectUse, Publication, PublishGoal, decide_publication, object_to_write};
-pub use publish_time::{Holder, publish_time, text_time};
+pub use publish_time::{WriteRecord, publish_time, text_time};
 pub use published_object::{PublishedContent, PublishedObject, WipedSecret};

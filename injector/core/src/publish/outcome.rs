@@ -15,7 +15,7 @@ pub struct Attempt {
     /// The decision about the object.
     pub publication: Publication,
     /// Whether the object may still hold the content that the status names.
-    pub holds_before: bool,
+    pub had_version: bool,
     /// The time when the object was written, if it holds the version.
     pub time: Timestamp,
 }
@@ -45,28 +45,28 @@ pub fn apply_outcome(
     let (is_true, reason, message) = match &attempt.publication {
         Publication::NotThere => {
             // The field stays: an object that somebody creates under the name is theirs until the next activation.
-            let Some(held) = kind.held_version(status) else {
+            let Some(published) = kind.published_version(status) else {
                 status.conditions.retain(|condition| condition.type_ != kind.condition().as_str());
                 return (next.status != config.status).then_some((next, events));
             };
             let name = config.metadata.name.as_deref().unwrap_or_default();
             let message =
-                format!("{kind} {name}, which held version {held}, was deleted; create it again if it is needed");
+                format!("{kind} {name}, which had version {published}, was deleted; create it again if it is needed");
             (false, Reason::NotFound, message)
         }
         // An object that was to be written has been written by now.
         Publication::Published | Publication::Write => {
             let message = format!("the published {kind} holds version {version}");
-            let (held, time) = kind.version_fields(status);
-            if held.as_deref() != Some(version) {
+            let (published, time) = kind.version_fields(status);
+            if published.as_deref() != Some(version) {
                 note(Reason::Published, &message);
-                (*held, *time) = (Some(version.to_owned()), Some(Time(attempt.time)));
+                (*published, *time) = (Some(version.to_owned()), Some(Time(attempt.time)));
             }
             (true, Reason::Published, message)
         }
         Publication::OtherText(Explanation { reason, message }) => {
-            let (held, time) = kind.version_fields(status);
-            (*held, *time) = (None, None);
+            let (published, time) = kind.version_fields(status);
+            (*published, *time) = (None, None);
             (false, *reason, message.clone())
         }
         Publication::Drifted(message) => {
@@ -77,9 +77,9 @@ pub fn apply_outcome(
         Publication::Refused(Explanation { reason, message })
         | Publication::Failed(Explanation { reason, message }) => {
             note(Reason::NotPublished, message);
-            if !attempt.holds_before {
-                let (held, time) = kind.version_fields(status);
-                (*held, *time) = (None, None);
+            if !attempt.had_version {
+                let (published, time) = kind.version_fields(status);
+                (*published, *time) = (None, None);
             }
             (false, *reason, message.clone())
         }
@@ -95,8 +95,8 @@ pub fn apply_outcome(
 pub fn clear_publication(kind: PartKind, config: &VersionedConfig) -> Option<PublishOutcome> {
     let mut next = config.clone();
     let status = next.status.as_mut()?;
-    let (held, time) = kind.version_fields(status);
-    (*held, *time) = (None, None);
+    let (published, time) = kind.version_fields(status);
+    (*published, *time) = (None, None);
     let removed = [kind.condition(), kind.drift_condition()];
     status.conditions.retain(|condition| removed.iter().all(|kind| condition.type_ != kind.as_str()));
     (next.status != config.status).then_some((next, Vec::new()))
@@ -118,7 +118,7 @@ mod tests {
         version: &str,
         attempt: (Publication, bool),
     ) -> Option<PublishOutcome> {
-        let attempt = Attempt { publication: attempt.0, holds_before: attempt.1, time: Timestamp::UNIX_EPOCH };
+        let attempt = Attempt { publication: attempt.0, had_version: attempt.1, time: Timestamp::UNIX_EPOCH };
         apply_outcome(kind, config, version, &attempt, &Time(Timestamp::UNIX_EPOCH))
     }
 
@@ -126,18 +126,19 @@ mod tests {
     fn the_status_claims_no_more_than_was_written() {
         for kind in [PartKind::ConfigMap, PartKind::Secret] {
             let (published, events) = after(kind, &config(), "1", (Publication::Published, true)).unwrap();
-            let held = |config: &VersionedConfig| kind.held_version(config.status.as_ref().unwrap()).map(str::to_owned);
-            assert_eq!((held(&published).as_deref(), events.len()), (Some("1"), 1));
+            let version_of =
+                |config: &VersionedConfig| kind.published_version(config.status.as_ref().unwrap()).map(str::to_owned);
+            assert_eq!((version_of(&published).as_deref(), events.len()), (Some("1"), 1));
             assert_eq!(after(kind, &published, "1", (Publication::Published, true)), None);
             for failed in [Publication::Refused, Publication::Failed] {
                 let step = || failed(Reason::NotAllowed.explained("m"));
-                let refused = |holds_before| after(kind, &published, "2", (step(), holds_before)).unwrap();
-                assert_eq!((held(&refused(true).0).as_deref(), held(&refused(false).0)), (Some("1"), None));
+                let refused = |had_version| after(kind, &published, "2", (step(), had_version)).unwrap();
+                assert_eq!((version_of(&refused(true).0).as_deref(), version_of(&refused(false).0)), (Some("1"), None));
                 let (next, events) = refused(true);
                 assert_eq!(events.len(), 1);
                 assert_eq!(after(kind, &next, "2", (step(), true)), None, "one Event");
                 let (gone, _) = clear_publication(kind, &next).unwrap();
-                assert!(held(&gone).is_none() && gone.status.as_ref().unwrap().conditions.is_empty());
+                assert!(version_of(&gone).is_none() && gone.status.as_ref().unwrap().conditions.is_empty());
                 assert_eq!(clear_publication(kind, &gone), None);
             }
         }

@@ -7,23 +7,23 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 /// The precision of times of the API server.
 const SERVER_TIME_PRECISION: SignedDuration = SignedDuration::from_secs(1);
 
-/// An object that holds the version.
+/// The metadata that show when a published object was written.
 #[derive(Clone, Copy, Debug)]
-pub enum Holder<'a> {
+pub enum WriteRecord<'a> {
     /// The object is the API server's answer to the write.
-    Written(&'a ObjectMeta),
+    Answer(&'a ObjectMeta),
     /// The object was there already: a write was not recorded, or somebody else has written it.
-    Found(&'a ObjectMeta),
+    Stored(&'a ObjectMeta),
 }
 
 /// Returns a time when `writer` has surely written the object, at most a second after the write: the API server cuts
 /// times to seconds, and a pod of the same second may be older. If the API server gives no time, the result follows
 /// from `now`, by the clock of the leader. Users may write anything into a stored object, so a time in the future
 /// counts only in the answer to a write.
-pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) -> Timestamp {
-    let time = match holder {
-        Some(Holder::Written(meta)) => write_time(meta, writer).unwrap_or(now),
-        Some(Holder::Found(meta)) => write_time(meta, writer).map_or(now, |time| time.min(now)),
+pub fn publish_time(record: Option<WriteRecord<'_>>, writer: &str, now: Timestamp) -> Timestamp {
+    let time = match record {
+        Some(WriteRecord::Answer(meta)) => write_time(meta, writer).unwrap_or(now),
+        Some(WriteRecord::Stored(meta)) => write_time(meta, writer).map_or(now, |time| time.min(now)),
         None => now,
     };
     time.saturating_add(SERVER_TIME_PRECISION).unwrap_or(time)
@@ -68,9 +68,9 @@ mod tests {
     fn the_clock_of_the_leader_does_not_matter_where_the_api_server_says_when() {
         let written = meta(&[("kubectl", Some(990)), ("us", Some(900)), ("us", Some(1000)), ("us", None)]);
         for leader in [1, 1000, 9000].map(at) {
-            assert_eq!(publish_time(Some(Holder::Written(&written)), "us", leader), at(1001));
+            assert_eq!(publish_time(Some(WriteRecord::Answer(&written)), "us", leader), at(1001));
         }
-        let found = |leader| publish_time(Some(Holder::Found(&written)), "us", at(leader));
+        let found = |leader| publish_time(Some(WriteRecord::Stored(&written)), "us", at(leader));
         assert_eq!((found(9000), found(950)), (at(1001), at(951)), "a time to come may be anybody's");
     }
 
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn without_a_word_of_the_api_server_it_is_now() {
         for meta in [ObjectMeta::default(), meta(&[("kubectl", Some(990))]), meta(&[("us", None)])] {
-            for holder in [None, Some(Holder::Written(&meta)), Some(Holder::Found(&meta))] {
-                assert_eq!(publish_time(holder, "us", at(1000)), at(1001), "{holder:?}");
+            for record in [None, Some(WriteRecord::Answer(&meta)), Some(WriteRecord::Stored(&meta))] {
+                assert_eq!(publish_time(record, "us", at(1000)), at(1001), "{record:?}");
             }
         }
     }

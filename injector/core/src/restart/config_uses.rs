@@ -9,7 +9,7 @@ use nudge_protocol::Notify;
 use serde_json::json;
 
 use super::annotations::is_never_restarted;
-use super::holding_objects::HoldingObjects;
+use super::objects_with_version::ObjectsWithVersion;
 use super::read_keys::{ReadKeys, read_keys};
 use crate::injection;
 use crate::injection::{PodReads, ReadPath, UpdateWay, is_updated_by_rollout, stated_way};
@@ -35,7 +35,7 @@ pub struct ConfigUses {
 impl ConfigUses {
     /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it
     /// `holds` the version.
-    pub fn takes(&self, config: &str, published_objects: HoldingObjects) -> bool {
+    pub fn takes(&self, config: &str, published_objects: ObjectsWithVersion) -> bool {
         let reads = (published_objects.config_map && self.config_maps.contains_key(config))
             || (published_objects.secret && self.secrets.contains_key(config));
         self.configs.contains(config) || reads
@@ -208,7 +208,7 @@ mod tests {
         let all = restart_uses(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap());
         assert_eq!(all.secrets.keys().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
         assert!(all.config_maps.is_empty());
-        let holds = |config_map, secret| HoldingObjects { config_map, secret };
+        let holds = |config_map, secret| ObjectsWithVersion { config_map, secret };
         assert!(all.takes("by-env", holds(false, true)) && !all.takes("by-env", holds(true, false)));
     }
 

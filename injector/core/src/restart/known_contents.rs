@@ -92,7 +92,7 @@ impl KnownContents {
             return false;
         };
         // An object that does not hold a version brings none.
-        let read = |kind: PartKind| Some((kind, uses.keys_of(kind, name)?, kind.held_version(status)?));
+        let read = |kind: PartKind| Some((kind, uses.keys_of(kind, name)?, kind.published_version(status)?));
         let is_same = |(kind, keys, published): (PartKind, &ReadKeys, &str)| {
             let ReadKeys::Named(keys) = keys else { return false };
             let named = |version: &str| self.named(status.version(version)?, kind, keys);

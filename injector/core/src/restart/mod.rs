@@ -9,10 +9,10 @@ mod elapsed;
 mod evictions;
 #[cfg(test)]
 mod health_tests;
-mod holding_objects;
 mod known_contents;
 mod next_restart;
 mod object_report;
+mod objects_with_version;
 mod pods_behind;
 mod probes;
 mod read_keys;
@@ -30,10 +30,10 @@ pub use annotations::{
 pub use config_uses::{ConfigUses, is_restarted, restart_uses};
 pub use content_digest::content_digest;
 pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_eviction, report_stale_pods};
-pub use holding_objects::HoldingObjects;
 pub use known_contents::{KnownContents, SealedPart};
 pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};
 pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
+pub use objects_with_version::ObjectsWithVersion;
 pub use pods_behind::{
     LivePods, PodsBehind, add_live_pods_behind, count_pods_behind, has_rolling_update, judge_pods_behind,
 };
@@ -41,4 +41,4 @@ pub use read_keys::ReadKeys;
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
 pub use restart_goal::{RestartGoal, is_restarting};
 pub use start_times::{StartState, StartTimes, objects_with_version, starts_with_target};
-pub use workload::{Hold, PodRestarts, ReplicaCounts, TargetedWorkload, Workload, WorkloadProgress};
+pub use workload::{PodRestarts, ReplicaCounts, TargetedWorkload, UpdateBlock, Workload, WorkloadProgress};

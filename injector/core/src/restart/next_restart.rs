@@ -29,7 +29,7 @@ pub struct RestartSituation<'a> {
     /// Whether the rollout leaves a published version: only workloads that were restarted with it are restarted again.
     pub is_return: bool,
     /// Whether no further workload may be restarted, because pods were harmed and the cause is unknown.
-    pub is_held: bool,
+    pub is_undecided: bool,
     /// The time when the stage began: earlier restarts say nothing about the version.
     pub since: Timestamp,
     /// The deadline in seconds of a workload without its own, from its last progress.
@@ -124,8 +124,8 @@ fn undo_report(
 /// would hide whether the first one failed.
 fn earlier_restart(situation: &RestartSituation<'_>, workload: &Workload) -> Option<RestartProgress> {
     let mark = workload.mark()?;
-    // On the way back nothing waits. Also, nothing waits for a workload that is held or was unhealthy.
-    if situation.is_return || mark.before == HealthBefore::Unwell || workload.hold.is_some() {
+    // On the way back nothing waits. Also, nothing waits for a workload with an update block, or one that was unhealthy.
+    if situation.is_return || mark.before == HealthBefore::Unwell || workload.update_block.is_some() {
         return None;
     }
     if mark.at >= situation.since {
@@ -184,7 +184,7 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
                 reports.push(report);
             } else if !keeps_template {
                 match earlier_restart(situation, workload) {
-                    None => open.push((workload.hold.is_some() || !workload.is_well(), index)),
+                    None => open.push((workload.update_block.is_some() || !workload.is_well(), index)),
                     Some(RestartProgress::Late) => _ = failure.get_or_insert(late_message(&id)),
                     Some(_) => _ = wait.get_or_insert(restarting_message(&id)),
                 }
@@ -192,8 +192,8 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
             continue;
         }
         let Some(mark) = current_mark else { continue };
-        if let Some(hold) = workload.hold {
-            reports.push(hold.report(&id));
+        if let Some(block) = workload.update_block {
+            reports.push(block.report(&id));
             continue;
         }
         match restart_progress(situation, workload, mark) {
@@ -233,7 +233,7 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     if let Some(message) = wait.filter(|_| !situation.is_return || open.is_empty()) {
         return (NextRestart::Wait(message), reports);
     }
-    if situation.is_held && !open.is_empty() {
+    if situation.is_undecided && !open.is_empty() {
         return (NextRestart::Wait(UNDECIDED_MESSAGE.to_owned()), reports);
     }
     // Well workloads come first, because they prove something; the rest may recover meanwhile.

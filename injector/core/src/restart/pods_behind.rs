@@ -140,7 +140,7 @@ pub struct PodsBehind<'a> {
     pub now: Timestamp,
 }
 
-/// Decides whether the rollout waits, is held, or continues. On the way back nothing is held, and `reports` gets
+/// Decides whether the rollout waits, is blocked, or continues. On the way back nothing is blocked, and `reports` gets
 /// another report instead.
 pub fn judge_pods_behind(pods_behind: &PodsBehind<'_>, reports: &mut Vec<ObjectReport>) -> Restarts {
     let PodsBehind { version, is_return, .. } = *pods_behind;
@@ -162,7 +162,7 @@ pub fn judge_pods_behind(pods_behind: &PodsBehind<'_>, reports: &mut Vec<ObjectR
         let message =
             format!("{count} pods of {id} do not run version {version}, which they take only by a restart: {cause}");
         if !is_return {
-            return Restarts::Held(message);
+            return Restarts::Blocked(message);
         }
         if report.is_none() {
             reports.push(ObjectReport::new(Reason::NotBack, id, message));
@@ -328,21 +328,21 @@ mod tests {
     }
 
     #[test]
-    fn the_rollout_is_held_with_the_reason() {
-        let held = |id, report, now| match judged(id, report, false, now).0 {
-            Restarts::Held(message) => message,
+    fn the_rollout_is_blocked_with_the_reason() {
+        let blocked = |id, report, now| match judged(id, report, false, now).0 {
+            Restarts::Blocked(message) => message,
             other => format!("{other:?}"),
         };
-        let message = held("Deployment/web", Some(Reason::NotAllowed), 101);
+        let message = blocked("Deployment/web", Some(Reason::NotAllowed), 101);
         assert!(message.contains("2 pods of Deployment/web do not run version 2"), "{message}");
         assert!(message.ends_with("Deployment/web is NotAllowed"), "{message}");
         // A restarted workload has its deadline; so has one that was not well before.
         for report in [None, Some(Reason::Unwell), Some(Reason::TemplateChanged)] {
-            assert!(held("Deployment/web", report, 159).starts_with("Busy"));
-            assert!(held("ReplicaSet/own", report, 159).starts_with("Busy"));
-            assert!(held("Deployment/web", report, 160).contains("only by a restart"));
+            assert!(blocked("Deployment/web", report, 159).starts_with("Busy"));
+            assert!(blocked("ReplicaSet/own", report, 159).starts_with("Busy"));
+            assert!(blocked("Deployment/web", report, 160).contains("only by a restart"));
         }
-        assert!(held("CloneSet/web", None, 101).contains("Nudge does not know how to restart CloneSet/web"));
+        assert!(blocked("CloneSet/web", None, 101).contains("Nudge does not know how to restart CloneSet/web"));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use nudge_api::{AgentlessPolicy, PartKind, RolloutStage, VersionedConfig, VersionedConfigStatus};
 
 use super::config_uses::ConfigUses;
-use super::holding_objects::HoldingObjects;
 use super::known_contents::KnownContents;
+use super::objects_with_version::ObjectsWithVersion;
 use crate::keys::ConfigKey;
 use crate::pods::PodState;
 
@@ -21,7 +21,7 @@ pub struct RestartGoal<'a> {
     /// The version that workloads take.
     pub version: &'a str,
     /// The published objects that hold the version.
-    pub published_objects: HoldingObjects,
+    pub published_objects: ObjectsWithVersion,
     /// The kinds of objects that bring the version.
     pub objects: &'a [PartKind],
     /// Whether pods return from another version.
@@ -36,10 +36,10 @@ pub struct RestartGoal<'a> {
 
 impl RestartGoal<'_> {
     /// Returns the published objects that are a reason to restart workloads without an agent.
-    pub fn agentless_objects(&self) -> HoldingObjects {
+    pub fn agentless_objects(&self) -> ObjectsWithVersion {
         match self.config.spec.agentless_policy {
             AgentlessPolicy::Restart => self.published_objects,
-            AgentlessPolicy::Ignore => HoldingObjects::default(),
+            AgentlessPolicy::Ignore => ObjectsWithVersion::default(),
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) fn workload(name: &str) -> Workload {
         digest: None,
         last_mark: None,
         owner: None,
-        hold: None,
+        update_block: None,
         progress: WorkloadProgress::Complete,
         replicas: None,
         is_unprobed: false,
@@ -60,7 +60,7 @@ fn look_behind(
         workloads,
         behind,
         is_return: back,
-        is_held: false,
+        is_undecided: false,
         since: at(100),
         deadline_seconds: 60,
         settle_seconds: 10,
@@ -134,7 +134,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
                 workloads: &all,
                 behind,
                 is_return: false,
-                is_held: false,
+                is_undecided: false,
                 since,
                 deadline_seconds: 60,
                 settle_seconds: 10,
@@ -217,7 +217,7 @@ fn on_the_way_back_what_somebody_else_restarted_is_restarted_too() {
 #[test]
 fn held_undone_and_owned_workloads_are_reported() {
     let mut all = [open("a"), open("b"), open("c")];
-    all[0].workload.hold = Some(Hold::Paused);
+    all[0].workload.update_block = Some(UpdateBlock::Paused);
     all[1].workload.owner = Some("Prometheus/main".to_owned());
     all[2].workload.last_mark = Some(mark(101, "new"));
     let (step, _) = look(&all, false, 102);
@@ -237,7 +237,7 @@ fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
             workloads: &all,
             behind,
             is_return: false,
-            is_held: false,
+            is_undecided: false,
             since: at(100),
             deadline_seconds: 60,
             settle_seconds: 10,
@@ -297,7 +297,7 @@ proptest! {
                 *up |= workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Complete;
             }
             let (workloads, behind, memory, now) = (&*all, &BTreeMap::new(), &memory, at(now));
-            let (step, _) = next_restart(&RestartSituation { workloads, behind, is_return: back, is_held: false, since: at(100), deadline_seconds: 60, settle_seconds: 10, attempts: memory, now });
+            let (step, _) = next_restart(&RestartSituation { workloads, behind, is_return: back, is_undecided: false, since: at(100), deadline_seconds: 60, settle_seconds: 10, attempts: memory, now });
             if let NextRestart::Failed(message) = &step {
                 let blamed = all.iter().zip(up).find(|(TargetedWorkload { workload, .. }, _)| message.starts_with(workload.id().as_str()));
                 prop_assert!(!blamed.unwrap().1, "what has come up says nothing any more");
@@ -346,7 +346,7 @@ fn nothing_more_is_restarted_while_it_is_open_whether_the_version_harms() {
             workloads: all,
             behind,
             is_return: false,
-            is_held: held,
+            is_undecided: held,
             since: at(100),
             deadline_seconds: 60,
             settle_seconds: 10,

@@ -42,8 +42,8 @@ pub enum StartState {
 impl StartTimes {
     /// Returns the times of this version by the status of its config.
     pub fn of(status: &VersionedConfigStatus, version: &str) -> Self {
-        let since = |held: &Option<String>, time: &Option<Time>| {
-            time.as_ref().filter(|_| held.as_deref() == Some(version)).map(|time| time.0)
+        let since = |current: &Option<String>, time: &Option<Time>| {
+            time.as_ref().filter(|_| current.as_deref() == Some(version)).map(|time| time.0)
         };
         let rollout = &status.rollout;
         let is_restarting = rollout.stage == Some(RolloutStage::Restarting);

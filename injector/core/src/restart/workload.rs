@@ -94,7 +94,7 @@ impl PodRestarts {
 
 /// The reason why the pods of a workload do not follow the template by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum UpdateBlock {
     /// The Deployment is paused.
     Paused,
     /// The update strategy is OnDelete.
@@ -103,7 +103,7 @@ pub enum Hold {
     Partition,
 }
 
-impl Hold {
+impl UpdateBlock {
     /// Returns the report about the workload with this id.
     pub(super) fn report(self, id: &WorkloadId) -> ObjectReport {
         let (reason, state) = match self {
@@ -133,7 +133,7 @@ pub struct Workload {
     /// The controlling owner, such as `Prometheus/main`, which writes the template.
     pub owner: Option<String>,
     /// The reason why the pods do not follow the template by themselves, if they do not.
-    pub hold: Option<Hold>,
+    pub update_block: Option<UpdateBlock>,
     /// The progress of the workload's rollout.
     pub progress: WorkloadProgress,
     /// The numbers of its pods; `None` while they describe an older template.
@@ -208,7 +208,7 @@ impl Workload {
 
     /// Returns why the pods of the workload will not be replaced by a restart, as far as that can be foreseen.
     pub fn foreseen_report(&self) -> Option<ObjectReport> {
-        self.owned_report().or_else(|| Some(self.hold?.report(&self.id())))
+        self.owned_report().or_else(|| Some(self.update_block?.report(&self.id())))
     }
 
     fn new(kind: WorkloadKind, meta: &ObjectMeta, template: &PodTemplateSpec, min_ready: Option<i32>) -> Option<Self> {
@@ -228,7 +228,7 @@ impl Workload {
             digest: annotation(pod_meta, DIGEST_ANNOTATION).map(ContentDigest::from),
             last_mark: annotation(meta, MARK_ANNOTATION).and_then(RestartMark::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
-            hold: None,
+            update_block: None,
             progress: WorkloadProgress::Moving,
             replicas: None,
             is_unprobed: is_unprobed(spec, &containers, &uses.names()),
@@ -252,7 +252,7 @@ impl Workload {
             Self::new(WorkloadKind::Deployment, &object.metadata, &spec.template, spec.min_ready_seconds)?;
         workload.has_deadline = spec.progress_deadline_seconds.is_some_and(|seconds| seconds < i32::MAX);
         if spec.paused == Some(true) {
-            workload.hold = Some(Hold::Paused);
+            workload.update_block = Some(UpdateBlock::Paused);
         }
         let status = object.status.clone().unwrap_or_default();
         let replicas = spec.replicas.unwrap_or(1);
@@ -292,9 +292,9 @@ impl Workload {
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         let partition = strategy.rolling_update.and_then(|rolling| rolling.partition).unwrap_or(0);
         if strategy.type_.as_deref() == Some("OnDelete") {
-            workload.hold = Some(Hold::OnDelete);
+            workload.update_block = Some(UpdateBlock::OnDelete);
         } else if partition > 0 {
-            workload.hold = Some(Hold::Partition);
+            workload.update_block = Some(UpdateBlock::Partition);
         }
         let status = object.status.clone().unwrap_or_default();
         let replicas = spec.replicas.unwrap_or(1);
@@ -319,7 +319,7 @@ impl Workload {
         let mut workload =
             Self::new(WorkloadKind::DaemonSet, &object.metadata, &spec.template, spec.min_ready_seconds)?;
         if spec.update_strategy.as_ref().is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete")) {
-            workload.hold = Some(Hold::OnDelete);
+            workload.update_block = Some(UpdateBlock::OnDelete);
         }
         let status = object.status.clone().unwrap_or_default();
         let scheduled = status.desired_number_scheduled;
@@ -394,7 +394,7 @@ mod tests {
         let workload = deployment(&json!({"progressDeadlineSeconds": 600}), done.clone());
         assert_eq!((workload.id().as_str(), workload.progress), ("Deployment/web", WorkloadProgress::Complete));
         assert_eq!(
-            (workload.digest.as_ref().map(ContentDigest::as_str), workload.has_deadline, workload.hold),
+            (workload.digest.as_ref().map(ContentDigest::as_str), workload.has_deadline, workload.update_block),
             (Some("d"), true, None)
         );
         for (field, value) in
@@ -421,7 +421,7 @@ mod tests {
             flaps[field] = known;
         }
         let paused = deployment(&json!({"paused": true, "progressDeadlineSeconds": i32::MAX}), done);
-        assert_eq!((paused.hold, paused.has_deadline), (Some(Hold::Paused), false));
+        assert_eq!((paused.update_block, paused.has_deadline), (Some(UpdateBlock::Paused), false));
     }
 
     #[test]
@@ -512,8 +512,8 @@ mod tests {
         assert_eq!(set(json!({}), status.clone()).progress, WorkloadProgress::Complete);
         status["currentRevision"] = "a".into();
         assert_eq!(set(json!({}), status.clone()).progress, WorkloadProgress::Moving);
-        assert_eq!(set(json!({"type": "OnDelete"}), status.clone()).hold, Some(Hold::OnDelete));
-        assert_eq!(set(json!({"rollingUpdate": {"partition": 1}}), status).hold, Some(Hold::Partition));
+        assert_eq!(set(json!({"type": "OnDelete"}), status.clone()).update_block, Some(UpdateBlock::OnDelete));
+        assert_eq!(set(json!({"rollingUpdate": {"partition": 1}}), status).update_block, Some(UpdateBlock::Partition));
     }
 
     #[test]

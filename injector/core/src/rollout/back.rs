@@ -39,7 +39,7 @@ pub(super) fn fail(
     if observation.spec.on_failure == OnFailure::Hold {
         let message = stopped_message(&message, observation);
         let event = Some(EventRecord::new(Reason::Failed, message.clone()));
-        let effects = Effects { event, ..Effects::hold(Reason::Failed, message) };
+        let effects = Effects { event, ..Effects::blocked(Reason::Failed, message) };
         return (Rollout::Forward(Transfer { stopped_by: Some(failure), ..transfer }), effects);
     }
     roll_back(transfer, failure, evidence, now)

@@ -1,6 +1,6 @@
 //! The requests of a transition to the controller, in addition to the next state.
 
-use nudge_api::{EvidenceStatus, Explanation, Reason, RolloutAnalysisSpec, WithheldStatus};
+use nudge_api::{EvidenceStatus, Explanation, GateStatus, Reason, RolloutAnalysisSpec};
 
 use super::Rollout;
 use super::clock::SteadyTime;
@@ -36,14 +36,14 @@ pub enum Continuation {
     AtOnce,
     /// The rollout waits until something is observed, or for a time.
     Waiting(Explanation),
-    /// The rollout is held until the numbers are conclusive, or the progress deadline passes.
+    /// The rollout stands still until the numbers are conclusive, or the progress deadline passes.
     Inconclusive(Explanation),
-    /// The rollout is held until somebody acts.
-    Held {
+    /// The rollout is blocked until somebody acts.
+    Blocked {
         /// The act or the event that the rollout needs.
         why: Explanation,
         /// The reason that keeps the version from continuing although nothing is wrong with it.
-        withheld: Option<WithheldStatus>,
+        gate: Option<GateStatus>,
     },
 }
 
@@ -52,20 +52,20 @@ impl Continuation {
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
             Self::AtRest | Self::AtOnce => None,
-            Self::Waiting(explanation) | Self::Inconclusive(explanation) | Self::Held { why: explanation, .. } => {
+            Self::Waiting(explanation) | Self::Inconclusive(explanation) | Self::Blocked { why: explanation, .. } => {
                 Some(explanation)
             }
         }
     }
 
-    /// Returns whether the rollout is held until somebody acts, so that no deadline ends the wait.
-    pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
+    /// Returns whether the rollout is blocked until somebody acts, so that no deadline ends the wait.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self, Self::Blocked { .. })
     }
 
     /// Returns whether other configs may meanwhile move the pods that this one shares with them.
     pub fn yields(&self) -> bool {
-        self.is_held() || self.explanation().is_some_and(|explanation| explanation.reason == Reason::WaitingFor)
+        self.is_blocked() || self.explanation().is_some_and(|explanation| explanation.reason == Reason::WaitingFor)
     }
 }
 
@@ -76,9 +76,9 @@ impl From<Continuation> for Effects {
 }
 
 impl Effects {
-    /// Returns the effects of a rollout that is held until somebody acts.
-    pub(super) fn hold(reason: Reason, message: impl Into<String>) -> Self {
-        Continuation::Held { why: reason.explained(message), withheld: None }.into()
+    /// Returns the effects of a rollout that is blocked until somebody acts.
+    pub(super) fn blocked(reason: Reason, message: impl Into<String>) -> Self {
+        Continuation::Blocked { why: reason.explained(message), gate: None }.into()
     }
 
     /// Returns the effects of a rollout that waits until something is observed, or for a time.

@@ -48,7 +48,7 @@ pub(super) fn advance(transfer: Transfer, evidence: &mut Evidence, observation: 
             trial.unpublished_since = None;
         }
         if still_applies(&failure, observation) {
-            let effects = Effects::hold(Reason::Failed, stopped_message(&failure.message, observation));
+            let effects = Effects::blocked(Reason::Failed, stopped_message(&failure.message, observation));
             return (Rollout::Forward(transfer), effects);
         }
     }
@@ -103,7 +103,7 @@ fn judge_and_advance(
     }
     if let Some(mut effects) = wait {
         let deadline = evidence.deadline(tally.proven, seconds(observation.spec.progress_deadline_seconds), now.steady);
-        if !effects.continuation.is_held() {
+        if !effects.continuation.is_blocked() {
             if now.steady >= deadline {
                 let cause = effects.continuation.explanation().map_or("", |cause| &cause.message);
                 let message = format!("no progress within {} s: {cause}", observation.spec.progress_deadline_seconds);
@@ -215,7 +215,7 @@ fn take_next_step(
     } else {
         None
     };
-    if let Some(effects) = observation.withheld_effects() {
+    if let Some(effects) = observation.gate_effects() {
         return (Rollout::Forward(transfer), watched.unwrap_or(effects));
     }
     if transfer.step > 0 && tally.judges == 0 {
@@ -370,7 +370,7 @@ fn no_judge_wait(
         "no pod of the {scope} is healthy to judge version {target} ({count} of {total} pods have it); repair one, \
          or run kubectl nudge rollback, or kubectl nudge use {target} --now"
     );
-    Some(Effects::hold(Reason::NobodyToJudge, message))
+    Some(Effects::blocked(Reason::NobodyToJudge, message))
 }
 
 /// Assigns the target to the pods below these thresholds.
@@ -433,8 +433,7 @@ fn bake(
         );
         return (Rollout::Forward(transfer), Effects::wait(Reason::Baking, message, Some(bake_end)));
     }
-    if let Some(effects) =
-        analysis_wait(judgement.as_ref(), tally, observation).or_else(|| observation.withheld_effects())
+    if let Some(effects) = analysis_wait(judgement.as_ref(), tally, observation).or_else(|| observation.gate_effects())
     {
         return (Rollout::Forward(transfer), effects);
     }
@@ -460,7 +459,7 @@ fn restart(transfer: Transfer, evidence: &mut Evidence, observation: &Observatio
     let effects = match observation.restart {
         Restarts::Done => return make_current(transfer, evidence, now),
         Restarts::Busy(message) => Effects::wait(Reason::Restarting, message, None),
-        Restarts::Held(message) => Effects::hold(Reason::NotRestarted, message),
+        Restarts::Blocked(message) => Effects::blocked(Reason::NotRestarted, message),
         Restarts::Failed(message) => {
             let explanation = Reason::RestartFailed.explained(message);
             return fail(transfer, evidence, observation, explanation);

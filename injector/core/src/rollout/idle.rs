@@ -16,8 +16,8 @@ use crate::event_record::EventRecord;
 /// config existed before and was created again, so this version is not its first.
 pub(super) fn make_first_current(revision: u64, observation: &Observation<'_>) -> Transition {
     let has_running_pods = observation.pods.iter().any(|pod| pod.runs.is_some());
-    let must_wait = observation.withheld.is_some_and(|withheld| has_running_pods || withheld.holds_first());
-    if let Some(effects) = observation.withheld_effects().filter(|_| must_wait) {
+    let must_wait = observation.closed_gate.is_some_and(|gate| has_running_pods || gate.stops_first_version());
+    if let Some(effects) = observation.gate_effects().filter(|_| must_wait) {
         return (Rollout::Initial { revision }, effects);
     }
     let current = observation.requested.to_owned();
@@ -81,15 +81,15 @@ pub(super) fn begin(Idle { base, failure }: Idle, observation: &Observation<'_>)
                 "version {requested} failed and {current} runs again: {}; {remedy}; kubectl nudge retry tries {requested} again",
                 failure.message
             );
-            return (Rollout::Failed { base, failure }, Effects::hold(Reason::Failed, message));
+            return (Rollout::Failed { base, failure }, Effects::blocked(Reason::Failed, message));
         }
         other => other,
     };
     if let Some(other) = observation.waiting_for.filter(|_| observation.override_reason.is_none()) {
         return (Rollout::Waiting(Idle { base, failure }), wait_for_config(other));
     }
-    if let Some(effects) = observation.withheld_effects() {
-        return (Rollout::Held { idle: Idle { base, failure }, target: requested.to_owned() }, effects);
+    if let Some(effects) = observation.gate_effects() {
+        return (Rollout::NotBegun { idle: Idle { base, failure }, target: requested.to_owned() }, effects);
     }
     let count = observation.pods.len();
     let by = observation.requester_phrase();

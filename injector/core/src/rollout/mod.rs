@@ -10,6 +10,7 @@ mod clock;
 mod effects;
 mod foreseen_steps;
 mod forward;
+mod gate;
 mod idle;
 mod judgement;
 mod next;
@@ -19,7 +20,6 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
-mod withheld;
 
 pub use assignment::{
     ALL, Acknowledgement, Confirmation, Subject, Subjects, Thresholds, assigned_version, pod_number, version_by_number,
@@ -28,6 +28,8 @@ pub use assignment::{
 pub use clock::{Millis, Now, SteadyTime};
 pub use effects::{Continuation, Effects, Transition};
 pub use foreseen_steps::{MoveTime, PlannedStep, move_time, planned_at_once, planned_steps};
+pub use gate::ClosedGate;
+pub(crate) use gate::stops_first_version;
 pub use judgement::{Evidence, describe_evidence};
 pub use next::next;
 pub use observation::{Neighbours, Observation, PublishAttempt, PublishFailure, Restarts};
@@ -36,6 +38,4 @@ pub use record::{
     record_release, release_summary,
 };
 pub use state::{Base, Cause, Idle, Return, Rollout, Stage, Transfer};
-pub use stored::holds_others_up;
-pub use withheld::Withheld;
-pub(crate) use withheld::holds_first;
+pub use stored::blocks_others;

@@ -14,7 +14,7 @@ pub fn next(rollout: Rollout, evidence: &mut Evidence, observation: &Observation
     let now = observation.now;
     let previous = rollout.base().filter(|base| base.previous.as_deref() == Some(observation.requested));
     // Everybody who may write the object can edit the text, so unlike a request it waits for gates.
-    let previous = previous.filter(|_| !observation.follows_text || observation.withheld_effects().is_none());
+    let previous = previous.filter(|_| !observation.follows_text || observation.gate_effects().is_none());
     if let Some(base) = previous.cloned() {
         return back::return_to_previous(base, evidence, observation);
     }
@@ -32,10 +32,10 @@ pub fn next(rollout: Rollout, evidence: &mut Evidence, observation: &Observation
         }
         Rollout::Back(back) => return back::advance(back, evidence, observation),
         // The target was visible in the status, although no pod had it.
-        Rollout::Held { idle: Idle { base, failure }, .. } if base.current == observation.requested => {
+        Rollout::NotBegun { idle: Idle { base, failure }, .. } if base.current == observation.requested => {
             Idle { base: base.reassigned(now.time), failure }
         }
-        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::Held { idle, .. } => idle,
+        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::NotBegun { idle, .. } => idle,
         Rollout::Failed { base, failure } => Idle { base, failure: Some(failure) },
     };
     if idle.base.current == observation.requested {

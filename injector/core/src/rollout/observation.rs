@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{BackgroundStatus, Explanation, Reason, ReleaseApproval, RolloutAnalysisStatus, RolloutSpec};
 
 use super::clock::{Millis, Now, SteadyTime, seconds};
-use super::withheld::Withheld;
+use super::gate::ClosedGate;
 use super::{Effects, Subject};
 use crate::hub_health::HubAway;
 use crate::requester::Requesters;
@@ -26,7 +26,7 @@ pub enum Restarts {
     /// A workload did not come up: the message.
     Failed(String),
     /// Processes that take a version only by a restart were not restarted, and somebody must act: the message.
-    Held(String),
+    Blocked(String),
 }
 
 /// The last attempt to write a version into all published objects.
@@ -113,7 +113,7 @@ pub struct Observation<'a> {
     /// The other config that shares pods with this config and is being moved.
     pub waiting_for: Option<&'a str>,
     /// The reason that keeps the requested version from continuing although nothing is wrong with it.
-    pub withheld: Option<&'a Withheld>,
+    pub closed_gate: Option<&'a ClosedGate>,
     /// The approvals of the requested version, if it needed approvals and has them.
     pub approvals: &'a [ReleaseApproval],
     /// The measurements of the version.
@@ -140,8 +140,8 @@ impl Observation<'_> {
     }
 
     /// Returns the hold on the requested version, unless an override sends it out at once.
-    pub(super) fn withheld_effects(&self) -> Option<Effects> {
-        self.withheld.filter(|_| self.override_reason.is_none()).map(Withheld::effects)
+    pub(super) fn gate_effects(&self) -> Option<Effects> {
+        self.closed_gate.filter(|_| self.override_reason.is_none()).map(ClosedGate::effects)
     }
 
     /// Returns the hold on the version while the hub is away, however the version is assigned. The deadline does not
@@ -150,7 +150,7 @@ impl Observation<'_> {
     pub(super) fn hub_away_effects(&self, unreported: usize) -> Option<Effects> {
         let matters = |away: &HubAway| !self.pods.is_empty() && (unreported > 0 || *away == HubAway::NotRenewing);
         let Explanation { reason, message } = self.hub_away.filter(matters)?.explanation();
-        Some(Effects::hold(reason, message))
+        Some(Effects::blocked(reason, message))
     }
 
     /// Returns the wait until the version is published. Workloads are looked for only then, even if there is nothing to
@@ -160,7 +160,7 @@ impl Observation<'_> {
             let message = format!("version {version} is not published yet: {}", explanation.message);
             // Another attempt can't help if the API server refuses the object.
             return Some(match explanation.reason {
-                Reason::Refused => Effects::hold(Reason::NotPublished, message),
+                Reason::Refused => Effects::blocked(Reason::NotPublished, message),
                 _ => Effects::wait(Reason::NotPublished, message, None),
             });
         }

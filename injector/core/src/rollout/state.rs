@@ -20,7 +20,7 @@ pub enum Rollout {
     /// Nothing moves, since pods can't be moved to the requested version yet.
     Waiting(Idle),
     /// The move to the target is withheld before its beginning.
-    Held {
+    NotBegun {
         /// The current version.
         idle: Idle,
         /// The version that pods would be moved to.
@@ -158,7 +158,7 @@ impl Rollout {
     pub fn base(&self) -> Option<&Base> {
         match self {
             Self::Initial { .. } => None,
-            Self::Current(idle) | Self::Waiting(idle) | Self::Held { idle, .. } => Some(&idle.base),
+            Self::Current(idle) | Self::Waiting(idle) | Self::NotBegun { idle, .. } => Some(&idle.base),
             Self::Failed { base, .. } => Some(base),
             Self::Forward(transfer) => Some(&transfer.base),
             Self::Back(back) => Some(&back.base),
@@ -169,7 +169,7 @@ impl Rollout {
     #[must_use]
     pub fn waiting(self) -> Self {
         match self {
-            Self::Current(idle) | Self::Held { idle, .. } => Self::Waiting(idle),
+            Self::Current(idle) | Self::NotBegun { idle, .. } => Self::Waiting(idle),
             Self::Failed { base, failure } => Self::Waiting(Idle { base, failure: Some(failure) }),
             other => other,
         }

@@ -48,7 +48,7 @@ impl Rollout {
                 (None, RolloutStatus::default())
             }
             Self::Current(idle) | Self::Waiting(idle) => (None, still(idle.failure)),
-            Self::Held { idle, target } => (Some(target), still(idle.failure)),
+            Self::NotBegun { idle, target } => (Some(target), still(idle.failure)),
             Self::Failed { failure, .. } => (None, still(Some(failure))),
             Self::Forward(transfer) => (Some(transfer.target.clone()), stored_transfer(transfer, &mut status.internal)),
             Self::Back(back) => (Some(back.target.clone()), stored_return(back, &mut status.internal)),
@@ -65,7 +65,7 @@ impl Rollout {
 }
 
 /// Returns whether the config is being moved, and keeps others waiting.
-pub fn holds_others_up(status: &VersionedConfigStatus) -> bool {
+pub fn blocks_others(status: &VersionedConfigStatus) -> bool {
     status.rollout.stage.is_some() && !status.internal.yields
 }
 
@@ -74,7 +74,7 @@ fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> R
     let base = without_thresholds(base, &status.internal);
     match (status.state(), target, failure) {
         (ConfigState::Failed, _, Some(failure)) => Rollout::Failed { base, failure },
-        (_, Some(target), failure) => Rollout::Held { idle: Idle { base, failure }, target },
+        (_, Some(target), failure) => Rollout::NotBegun { idle: Idle { base, failure }, target },
         (ConfigState::Current, None, failure) => Rollout::Current(Idle { base, failure }),
         (_, None, failure) => Rollout::Waiting(Idle { base, failure }),
     }

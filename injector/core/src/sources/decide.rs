@@ -15,7 +15,7 @@ use super::periods::{debounce, min_period};
 use super::retention::{decide_retention, note_gone};
 use super::source_faults::source_faults;
 use super::source_snapshot::{Act, SourceDecision, SourceSnapshot, Upstream};
-use super::version_holder::version_holder;
+use super::version_manager::version_manager;
 use crate::requester::noted_retry_time;
 use crate::versions::{is_nearly_full, is_of_source};
 
@@ -136,8 +136,8 @@ fn find_outcome(observed: &SourceSnapshot<'_>, status: &ConfigSourceStatus) -> S
     if status.failed_versions.iter().any(|failed| failed == version) && !is_sync_requested {
         return SourceOutcome::Blocked(failed_version(source, version));
     }
-    if let Some(other) = version_holder(&config.metadata).filter(|_| is_automatic && !is_requested) {
-        return SourceOutcome::Blocked(explain_held(source, other));
+    if let Some(other) = version_manager(&config.metadata).filter(|_| is_automatic && !is_requested) {
+        return SourceOutcome::Blocked(explain_conflict(source, other));
     }
     // A version that this source has just made is sealed first, and then requested.
     let is_own = status.version.as_deref() == Some(version);
@@ -238,10 +238,10 @@ fn failed_version(source: &ConfigSource, version: &str) -> Explanation {
 }
 
 /// Returns the explanation that somebody else sets `spec.version`.
-pub fn explain_held(source: &ConfigSource, other: &str) -> Explanation {
+pub fn explain_conflict(source: &ConfigSource, other: &str) -> Explanation {
     let config = source.config();
     let name = own_name(source);
-    Reason::HeldBy.explained(format!(
+    Reason::FieldConflict.explained(format!(
         "spec.version of config {config} is set by {other}; give it back to the source with kubectl nudge source resume {name}"
     ))
 }

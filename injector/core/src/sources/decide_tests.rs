@@ -140,10 +140,10 @@ fn failed_versions_are_remembered_up_to_a_bound() {
 fn somebody_else_pauses_the_source() {
     let mut scene = running();
     scene.taken_by("nudge-cli", "1.0.0");
-    scene.is(false, "HeldBy");
+    scene.is(false, "FieldConflict");
     scene.changes("b");
     scene.passes(100_000);
-    scene.is(false, "HeldBy");
+    scene.is(false, "FieldConflict");
     assert!(scene.stalled());
     assert_eq!(scene.activated(), ["src-a"]);
     scene.config().metadata.managed_fields = None;

@@ -17,14 +17,14 @@ mod source_snapshot;
 #[cfg(test)]
 mod test_scene;
 mod unpublishable;
-mod version_holder;
+mod version_manager;
 
 pub use debounced_version::DebouncedVersion;
-pub use decide::{decide, explain_held};
+pub use decide::{decide, explain_conflict};
 pub use key_patterns::selects_key;
 pub use older_rival::older_rival;
 pub use periods::{debounce, poll_period};
 pub use source_faults::{git_target, oci_target, source_faults, vault_address};
 pub use source_snapshot::{Act, SourceDecision, SourceSnapshot, Upstream};
 pub use unpublishable::explain_unpublishable;
-pub use version_holder::{FIELD_MANAGER, release_version_field, version_holder};
+pub use version_manager::{FIELD_MANAGER, release_version_field, version_manager};

@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
     Analysis, AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConditionType, DirectReaders, EvidenceStatus,
-    HarmedPod, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Pods, Reason, Release,
-    ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage, SelectorThreshold,
-    StepSelector, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, clipped,
+    GateStatus, HarmedPod, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Pods,
+    Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage,
+    SelectorThreshold, StepSelector, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch, clipped,
     condition,
 };
 
@@ -175,7 +175,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     status.pods = PodCounts { total, on_target, ready, failed, summary: format!("{total}/{total}"), left_alone };
     let rollout = &mut status.rollout;
     (rollout.step, rollout.stage, rollout.step_name) = (32, Some(RolloutStage::Restarting), Some("n".repeat(32)));
-    rollout.withheld = Some(WithheldStatus { reason: Reason::AwaitingApproval, until_time: Some(now()) });
+    rollout.gate = Some(GateStatus { reason: Reason::AwaitingApproval, until_time: Some(now()) });
     (rollout.step_time, rollout.start_time) = (Some(now()), Some(now()));
     rollout.progress_time = Some(MicroTime(now().0));
     rollout.watch = Some(Watch { seconds: u32::MAX, reason: "r".repeat(200), weak: Some("w".repeat(200)) });

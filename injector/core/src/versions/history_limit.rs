@@ -10,7 +10,7 @@ use nudge_protocol::VersionName;
 
 use super::digest_names::{digest_prefix, is_of_text};
 use crate::keys::PartMeta;
-use crate::pods::{ObjectHolders, PodState};
+use crate::pods::{ObjectReferrers, PodState};
 
 /// The minimum age difference between two versions of a source that shows that nobody will seal the older version. A
 /// version takes far less time from its first object to its seal.
@@ -26,7 +26,7 @@ pub fn to_prune(
     parts: &[Arc<PartMeta>],
     last: Option<&str>,
     pods: &[Arc<PodState>],
-    named: &ObjectHolders,
+    named: &ObjectReferrers,
 ) -> Vec<(String, Vec<PartStatus>)> {
     let refused = never_sealed(config, parts);
     let mut free = may_prune(config, parts, last);
@@ -199,7 +199,7 @@ mod tests {
         (config, objects.into_iter().map(Arc::new).collect())
     }
 
-    fn holders(map: &str) -> ObjectHolders {
+    fn holders(map: &str) -> ObjectReferrers {
         [((PartKind::ConfigMap, map.to_owned()), "Deployment web".to_owned())].into()
     }
 

@@ -215,10 +215,10 @@ impl Sealing<'_> {
             return true;
         }
         let judgement = judge(version, &sealed.parts, self.status, self.judging);
-        let Some(SealRefusal { held, invalid, unjudged }) = judgement else { return true };
+        let Some(SealRefusal { check, invalid, unjudged }) = judgement else { return true };
         inventory.invalid.extend(invalid);
         inventory.unjudged.extend(unjudged);
-        inventory.leave(version, held);
+        inventory.leave(version, check);
         false
     }
 }

@@ -70,7 +70,7 @@ pub struct Unjudged {
 
 /// The reason why a complete version is not sealed.
 pub(super) struct SealRefusal {
-    pub(super) held: SealCheck,
+    pub(super) check: SealCheck,
     /// The record of the version in the status.
     pub(super) invalid: Option<InvalidVersion>,
     pub(super) unjudged: Option<Unjudged>,
@@ -91,10 +91,10 @@ pub(super) fn judge(
             Some(Ok(())) => return None,
             Some(Err(message)) => {
                 let invalid = Some(invalid_version(version, &content, rules, message));
-                let held = SealCheck::Refused(format!(
+                let check = SealCheck::Refused(format!(
                     "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
                 ));
-                return Some(SealRefusal { held, invalid, unjudged: None });
+                return Some(SealRefusal { check, invalid, unjudged: None });
             }
             None => None,
         },
@@ -103,7 +103,7 @@ pub(super) fn judge(
     let invalid = status.invalid.iter().find(|record| record.version == version).cloned();
     let objects = parts.iter().map(|part| (part.kind, part.name.clone())).collect();
     let unjudged = Some(Unjudged { version: version.to_owned(), objects, content });
-    Some(SealRefusal { held: SealCheck::Unjudged(cause), invalid, unjudged })
+    Some(SealRefusal { check: SealCheck::Unjudged(cause), invalid, unjudged })
 }
 
 /// Returns the digest of the content of these parts.

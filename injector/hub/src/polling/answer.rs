@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nudge_core::pods::PodState;
-use nudge_protocol::hub::{HeldConfig, HubSettings, PollConfig, PollHead, PollRequest};
+use nudge_protocol::hub::{ConfigClaim, HubSettings, PollConfig, PollHead, PollRequest};
 
 use crate::contents::ConfigView;
 
@@ -14,7 +14,7 @@ use crate::contents::ConfigView;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PollDecision {
     /// The agent has the versions that its pod should run.
-    Hold,
+    KeepOpen,
     /// Something of the pod's own differs.
     Answer,
     /// The agent knows more than this replica.
@@ -41,7 +41,7 @@ pub(super) fn decide(
     let containers = if may_change && request.containers_hash != containers_hash {
         PollDecision::Answer
     } else {
-        PollDecision::Hold
+        PollDecision::KeepOpen
     };
     // An answer covers all configs, so none of them may be older than the agent's.
     views.iter().map(|view| compare(view, agent_entry(view, request))).fold(containers, PollDecision::max)
@@ -52,7 +52,7 @@ pub(super) fn differing_views<'a>(
     views: &'a [ConfigView],
     request: &PollRequest,
 ) -> impl Iterator<Item = &'a ConfigView> {
-    views.iter().filter(|view| compare(view, agent_entry(view, request)) != PollDecision::Hold)
+    views.iter().filter(|view| compare(view, agent_entry(view, request)) != PollDecision::KeepOpen)
 }
 
 /// Returns whether the revision of a config has grown. An answer also replaces the agent's list of containers, so a
@@ -64,7 +64,7 @@ pub(super) fn has_newer_revision(views: &[ConfigView], request: &PollRequest, co
     request.containers_hash == containers_hash && views.iter().any(is_newer)
 }
 
-fn agent_entry<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a HeldConfig> {
+fn agent_entry<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a ConfigClaim> {
     request.configs.iter().find(|entry| entry.name == view.name)
 }
 
@@ -76,12 +76,12 @@ pub(super) fn spread_delay(views: &[ConfigView], request: &PollRequest, containe
 
 /// Decides by one config. A deleted config comes first, because it has no uid and no revision. Only revisions of the
 /// same uid can be compared.
-fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
+fn compare(view: &ConfigView, entry: Option<&ConfigClaim>) -> PollDecision {
     let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
     if view.uid.is_none() && entry.problem == reason {
         // The agent decides about its copy of a deleted config; it only has to know the reason.
-        return PollDecision::Hold;
+        return PollDecision::KeepOpen;
     }
     if entry.uid != view.uid {
         return PollDecision::Answer;
@@ -93,7 +93,7 @@ fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
         Ok(content) => entry.version == view.version && entry.sha256 == content.sha256,
         Err(_) => true,
     };
-    if entry.problem == reason && has_content { PollDecision::Hold } else { PollDecision::Answer }
+    if entry.problem == reason && has_content { PollDecision::KeepOpen } else { PollDecision::Answer }
 }
 
 /// A reply, ready to be sent.
@@ -201,8 +201,8 @@ mod tests {
     }
 
     /// Returns the copy of an agent that has processed `view`.
-    fn held(view: &ConfigView) -> HeldConfig {
-        HeldConfig {
+    fn claim(view: &ConfigView) -> ConfigClaim {
+        ConfigClaim {
             name: view.name.clone(),
             uid: view.uid.clone(),
             revision: view.revision,
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    fn request(configs: Vec<HeldConfig>) -> PollRequest {
+    fn request(configs: Vec<ConfigClaim>) -> PollRequest {
         PollRequest { configs, ..PollRequest::default() }
     }
 
@@ -220,56 +220,60 @@ mod tests {
         if stale { Freshness::Stale } else { Freshness::Fresh }
     }
 
-    fn judge(view: &ConfigView, held: HeldConfig) -> PollDecision {
-        decide(std::slice::from_ref(view), &request(vec![held]), "", Freshness::Fresh)
+    fn judge(view: &ConfigView, claim: ConfigClaim) -> PollDecision {
+        decide(std::slice::from_ref(view), &request(vec![claim]), "", Freshness::Fresh)
     }
 
     #[test]
     fn what_differs_is_answered() {
         let now = view("u", 5, Ok(1));
-        assert_eq!(judge(&now, held(&now)), PollDecision::Hold);
-        assert_eq!(judge(&view("u", 5, Ok(2)), held(&now)), PollDecision::Answer);
-        assert_eq!(judge(&view("v", 1, Ok(1)), held(&now)), PollDecision::Answer, "another object of the name");
-        assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), held(&now)), PollDecision::Answer, "it is gone");
-        assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), PollDecision::Answer);
-        assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), PollDecision::Answer);
-        assert_eq!(judge(&now, HeldConfig { uid: None, revision: 0, ..held(&now) }), PollDecision::Answer, "bootstrap");
+        assert_eq!(judge(&now, claim(&now)), PollDecision::KeepOpen);
+        assert_eq!(judge(&view("u", 5, Ok(2)), claim(&now)), PollDecision::Answer);
+        assert_eq!(judge(&view("v", 1, Ok(1)), claim(&now)), PollDecision::Answer, "another object of the name");
+        assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), claim(&now)), PollDecision::Answer, "it is gone");
+        assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), claim(&now)), PollDecision::Answer);
+        assert_eq!(judge(&now, claim(&view("u", 5, Err(HubReason::Resolving)))), PollDecision::Answer);
+        assert_eq!(
+            judge(&now, ConfigClaim { uid: None, revision: 0, ..claim(&now) }),
+            PollDecision::Answer,
+            "bootstrap"
+        );
         let nothing = decide(std::slice::from_ref(&now), &request(Vec::new()), "", Freshness::Fresh);
         assert_eq!(nothing, PollDecision::Answer);
         let containers =
-            |stale| decide(std::slice::from_ref(&now), &request(vec![held(&now)]), "other", freshness(stale));
+            |stale| decide(std::slice::from_ref(&now), &request(vec![claim(&now)]), "other", freshness(stale));
         assert_eq!(containers(false), PollDecision::Answer);
     }
 
     #[test]
     fn an_older_state_is_never_answered_whatever_the_other_configs_say() {
         let old = view("u", 4, Ok(1));
-        assert_eq!(judge(&old, held(&view("u", 5, Ok(2)))), PollDecision::Behind);
+        assert_eq!(judge(&old, claim(&view("u", 5, Ok(2)))), PollDecision::Behind);
         let mut other = view("v", 9, Ok(3));
         other.name = ConfigName::new("keys").unwrap();
         let both = [other, old];
-        let held = vec![held(&view("u", 5, Ok(2)))];
-        assert_eq!(decide(&both, &request(held), "changed", Freshness::Fresh), PollDecision::Behind);
+        let claim = vec![claim(&view("u", 5, Ok(2)))];
+        assert_eq!(decide(&both, &request(claim), "changed", Freshness::Fresh), PollDecision::Behind);
     }
 
     #[test]
     fn what_concerns_other_pods_alone_is_passed_on_and_not_answered() {
         let now = view("u", 5, Ok(1));
         let later = view("u", 6, Ok(1));
-        assert_eq!(judge(&later, held(&now)), PollDecision::Hold);
-        let newer = |view: &ConfigView| has_newer_revision(std::slice::from_ref(view), &request(vec![held(&now)]), "");
+        assert_eq!(judge(&later, claim(&now)), PollDecision::KeepOpen);
+        let newer = |view: &ConfigView| has_newer_revision(std::slice::from_ref(view), &request(vec![claim(&now)]), "");
         assert!(newer(&later) && !newer(&now) && !newer(&view("v", 9, Ok(1))));
         let passed =
-            compose(&[later], &request(vec![held(&now)]), &PodState::default(), HubSettings::default()).unwrap();
+            compose(&[later], &request(vec![claim(&now)]), &PodState::default(), HubSettings::default()).unwrap();
         assert!(passed.blocks.is_empty());
     }
 
     #[test]
     fn a_stale_replica_does_not_replace_one_container_by_another() {
         let here = view("u", 5, Ok(1));
-        let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![held(&here)]) };
+        let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![claim(&here)]) };
         let later = [view("u", 6, Ok(1))];
-        assert_eq!(decide(&later, &stale, "b", Freshness::Stale), PollDecision::Hold);
+        assert_eq!(decide(&later, &stale, "b", Freshness::Stale), PollDecision::KeepOpen);
         assert!(
             has_newer_revision(&later, &stale, "a") && !has_newer_revision(&later, &stale, "b"),
             "nor beside a newer revision"
@@ -279,10 +283,10 @@ mod tests {
     #[test]
     fn an_agent_may_keep_or_drop_the_uid_of_a_config_that_is_gone() {
         let gone = view("", 0, Err(HubReason::NotFound));
-        assert_eq!(judge(&gone, held(&gone)), PollDecision::Hold);
+        assert_eq!(judge(&gone, claim(&gone)), PollDecision::KeepOpen);
         assert_eq!(
-            judge(&gone, HeldConfig { uid: ConfigUid::new("u"), revision: 7, ..held(&gone) }),
-            PollDecision::Hold
+            judge(&gone, ConfigClaim { uid: ConfigUid::new("u"), revision: 7, ..claim(&gone) }),
+            PollDecision::KeepOpen
         );
     }
 
@@ -291,7 +295,7 @@ mod tests {
         let later = Some(Duration::from_secs(9));
         let (shop, mut keys) = (view("u", 5, Ok(1)), view("v", 5, Ok(1)));
         keys.name = ConfigName::new("keys").unwrap();
-        let agent = request(vec![held(&shop), held(&keys)]);
+        let agent = request(vec![claim(&shop), claim(&keys)]);
         let returns = ConfigView { spread: later, ..view("u", 6, Ok(2)) };
         assert_eq!(spread_delay(&[returns.clone(), keys.clone()], &agent, ""), later);
         assert_eq!(
@@ -306,7 +310,7 @@ mod tests {
         let now = view("u", 6, Ok(1));
         let pod = PodState::default();
         let settings = HubSettings::default();
-        let same = compose(std::slice::from_ref(&now), &request(vec![held(&view("u", 5, Ok(1)))]), &pod, settings);
+        let same = compose(std::slice::from_ref(&now), &request(vec![claim(&view("u", 5, Ok(1)))]), &pod, settings);
         let same = same.unwrap();
         assert!(same.blocks.is_empty() && same.body.len() == 1);
         let other = compose(std::slice::from_ref(&now), &request(Vec::new()), &pod, settings).unwrap();
@@ -328,18 +332,18 @@ mod tests {
     proptest! {
         #[test]
         fn the_agent_that_took_it_in_is_held(view in any_view(), hash in "[ab]{0,1}", stale: bool) {
-            let request = PollRequest { containers_hash: hash.clone(), ..request(vec![held(&view)]) };
-            prop_assert_eq!(decide(&[view], &request, &hash, freshness(stale)), PollDecision::Hold);
+            let request = PollRequest { containers_hash: hash.clone(), ..request(vec![claim(&view)]) };
+            prop_assert_eq!(decide(&[view], &request, &hash, freshness(stale)), PollDecision::KeepOpen);
         }
 
         #[test]
         fn nothing_older_is_ever_answered(now in any_view(), before in any_view(), hash in "[ab]{0,1}", stale: bool) {
-            let request = PollRequest { containers_hash: hash, ..request(vec![held(&before)]) };
+            let request = PollRequest { containers_hash: hash, ..request(vec![claim(&before)]) };
             let decision = decide(std::slice::from_ref(&now), &request, "a", freshness(stale));
             if now.uid.is_some() && now.uid == before.uid && now.revision < before.revision {
                 prop_assert_eq!(decision, PollDecision::Behind);
             }
-            if decision == PollDecision::Hold && now.uid.is_some() {
+            if decision == PollDecision::KeepOpen && now.uid.is_some() {
                 prop_assert_eq!(&now.uid, &before.uid);
                 let content = |view: &ConfigView| view.content.clone().map(|content| content.sha256.clone());
                 let content = |view: &ConfigView| content(view).map_err(|problem| problem.reason);
@@ -349,10 +353,10 @@ mod tests {
 
         #[test]
         fn what_was_answered_and_taken_in_is_not_answered_again(now in any_view(), before in any_view()) {
-            let request = request(vec![held(&before)]);
+            let request = request(vec![claim(&before)]);
             if decide(std::slice::from_ref(&now), &request, "", Freshness::Fresh) == PollDecision::Answer {
-                let next = super::tests::request(vec![held(&now)]);
-                prop_assert_eq!(decide(std::slice::from_ref(&now), &next, "", Freshness::Fresh), PollDecision::Hold);
+                let next = super::tests::request(vec![claim(&now)]);
+                prop_assert_eq!(decide(std::slice::from_ref(&now), &next, "", Freshness::Fresh), PollDecision::KeepOpen);
             }
         }
     }

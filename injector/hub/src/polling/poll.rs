@@ -42,7 +42,7 @@ struct Wait {
     fetching: Vec<watch::Receiver<()>>,
 }
 
-struct HeldPoll<'a> {
+struct LongPoll<'a> {
     session: &'a Session,
     request: PollRequest,
     started: Instant,
@@ -89,8 +89,8 @@ impl Polling {
         let mut changes = entry.subscribe();
         drop(entry);
         let poll_slot = self.poll_slots.take(session.caller.uid.as_str());
-        let _count = self.metrics.count_held_poll();
-        let mut poll = HeldPoll {
+        let _count = self.metrics.count_open_poll();
+        let mut poll = LongPoll {
             session,
             request,
             started,
@@ -120,8 +120,8 @@ impl Polling {
     }
 
     /// Decides whether the poll ends now, and how, or what it waits for.
-    fn evaluate(&self, poll: &mut HeldPoll<'_>, polls: &mut ConnectionPolls) -> ControlFlow<PollEnd, Wait> {
-        let HeldPoll { session, started, deadline, .. } = *poll;
+    fn evaluate(&self, poll: &mut LongPoll<'_>, polls: &mut ConnectionPolls) -> ControlFlow<PollEnd, Wait> {
+        let LongPoll { session, started, deadline, .. } = *poll;
         let pod = match self.authentication.pod(&session.caller) {
             Ok(entry) => entry.state,
             Err(absence) => return ControlFlow::Break(refusal_end(absence.into())),
@@ -138,7 +138,7 @@ impl Polling {
         let request = &poll.request;
         let freshness = self.freshness(&pod);
         let decision = decide(&views, request, &pod.containers_hash, freshness);
-        if decision == PollDecision::Hold {
+        if decision == PollDecision::KeepOpen {
             poll.confirm_deadline = None;
             if now >= deadline {
                 return ControlFlow::Break(self.end_unchanged(&pod, &views, request, PollResult::Unchanged));
@@ -195,7 +195,7 @@ impl Polling {
 
     /// Has the condition updated when other versions need a restart of the pod. Nothing changes for the agent, so no
     /// report follows.
-    fn note_restarts(&self, poll: &mut HeldPoll<'_>, pod: &PodState, views: &[ConfigView]) {
+    fn note_restarts(&self, poll: &mut LongPoll<'_>, pod: &PodState, views: &[ConfigView]) {
         let versions: Vec<VersionName> = views.iter().filter_map(|view| view.restart_version.clone()).collect();
         if versions != poll.restart_versions {
             poll.restart_versions = versions;
@@ -204,14 +204,14 @@ impl Polling {
     }
 
     /// Ends a poll before its time.
-    fn end_early(&self, poll: &HeldPoll<'_>, result: PollResult) -> PollEnd {
+    fn end_early(&self, poll: &LongPoll<'_>, result: PollResult) -> PollEnd {
         let pod = match self.authentication.pod(&poll.session.caller) {
             Ok(entry) => entry.state,
             Err(absence) => return refusal_end(absence.into()),
         };
         let ConfigViews { views, .. } = self.views(&pod, &poll.request);
         match decide(&views, &poll.request, &pod.containers_hash, self.freshness(&pod)) {
-            PollDecision::Hold => self.end_unchanged(&pod, &views, &poll.request, result),
+            PollDecision::KeepOpen => self.end_unchanged(&pod, &views, &poll.request, result),
             // The next poll is answered with the difference.
             PollDecision::Answer | PollDecision::Behind => (HubReply::empty(), result),
         }
@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_poll_is_about_the_pods_configs_and_bounded() {
-        let held = |name: &str| json!({"name": name, "uid": "u".repeat(20_000), "sha256": "s".repeat(500)});
+        let claim = |name: &str| json!({"name": name, "uid": "u".repeat(20_000), "sha256": "s".repeat(500)});
         let many: Vec<_> =
-            (0..500).map(|number| held(&format!("other{number}"))).chain([held("shop"), held("shop")]).collect();
+            (0..500).map(|number| claim(&format!("other{number}"))).chain([claim("shop"), claim("shop")]).collect();
         let mut request: PollRequest = serde_json::from_value(
             json!({"agent": "a".repeat(9999), "configs": many, "containersHash": "h".repeat(9999)}),
         )

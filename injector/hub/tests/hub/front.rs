@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use hyper::StatusCode;
 use nudge_hub::{Hub, bind, serve};
-use nudge_protocol::hub::{HeldConfig, POLL_PATH, PollHead, PollRequest};
+use nudge_protocol::hub::{ConfigClaim, POLL_PATH, PollHead, PollRequest};
 use nudge_server::tls::server_config;
 use nudge_tests::cluster::Authority;
 use nudge_tests::{Raw, Reply};
@@ -93,7 +93,7 @@ pub(crate) fn read(reply: &Reply) -> Result<(PollHead, Vec<&[u8]>)> {
 
 /// Returns the request of an agent that has processed the head.
 pub(crate) fn after(head: &PollHead) -> PollRequest {
-    let held = head.configs.iter().map(|config| HeldConfig {
+    let held = head.configs.iter().map(|config| ConfigClaim {
         name: config.name.clone(),
         uid: config.uid.clone(),
         revision: config.revision,

@@ -21,7 +21,7 @@ pub(crate) const ENCRYPTED: &str = "EncryptedSecrets";
 pub(crate) const CONTENT_KEY: &str = "ContentKey";
 /// The field of a config that names the manager of `spec.version`. The source of the config may not set `spec.version`
 /// then.
-pub(crate) const HELD_BY: &str = "heldBy";
+pub(crate) const MANAGED_BY: &str = "managedBy";
 
 /// Annotations that mean nothing in another object: admission signs them, they request something once, or they hold a
 /// copy of the content.

@@ -9,7 +9,7 @@ use nudge_protocol::labels;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::document::{DocumentKind, HELD_BY, Place, document, label};
+use super::document::{DocumentKind, MANAGED_BY, Place, document, label};
 use super::part::{is_published, parts, seals};
 use super::status::exported_status;
 use super::stream::encode;
@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
     /// The labels of Secrets that are labelled as parts, as documents without data.
     pub(crate) secrets: BTreeMap<Place, Value>,
     /// The managers of `spec.version`, for configs that have a source.
-    pub(crate) holders: BTreeMap<Place, String>,
+    pub(crate) managers: BTreeMap<Place, String>,
 }
 
 /// The content of an export.
@@ -57,7 +57,7 @@ impl Selected {
 
 /// Selects the content of an export.
 pub(crate) fn select(cluster: Cluster) -> Selected {
-    let Cluster { objects, maps, secrets, holders } = cluster;
+    let Cluster { objects, maps, secrets, managers } = cluster;
     let (mut selected, mut unusable, mut named) = (Selected::default(), BTreeSet::new(), BTreeSet::new());
     for (kind, object) in objects {
         let object_place = place(kind, &object);
@@ -65,7 +65,7 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
             selected.add(&object_place, &document(kind, object));
             continue;
         }
-        match config(&object_place, object, holders.get(&object_place)) {
+        match config(&object_place, object, managers.get(&object_place)) {
             Ok((exported, config)) if selected.add(&object_place, &exported) => {
                 selected.configs.insert(object_place, config);
             }
@@ -132,7 +132,7 @@ fn is_sealed(config: &VersionedConfig, version: &str) -> bool {
 }
 
 /// Returns the config as a document and as read back from it, or the reason why it can't be in an export.
-fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Result<(Value, VersionedConfig), String> {
+fn config(place: &Place, object: DynamicObject, manager: Option<&String>) -> Result<(Value, VersionedConfig), String> {
     let status = object.data["status"].clone();
     let mut exported = document(DocumentKind::Config, object);
     if !status.is_null() {
@@ -140,8 +140,8 @@ fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Resu
         let status = exported_status(serde_json::from_value::<VersionedConfigStatus>(status).map_err(unreadable)?);
         exported["status"] = serde_json::to_value(status).map_err(unreadable)?;
     }
-    if let Some(holder) = holder {
-        exported[HELD_BY] = holder.as_str().into();
+    if let Some(manager) = manager {
+        exported[MANAGED_BY] = manager.as_str().into();
     }
     let config: VersionedConfig =
         serde_json::from_value(exported.clone()).map_err(|error| format!("it can't be read: {error}"))?;

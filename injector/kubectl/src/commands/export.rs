@@ -14,7 +14,7 @@ use kube::{Api, Resource as _};
 use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 use nudge_cluster::lenient_object::Lenient;
 use nudge_core::derived_keys::{ContentKey, Keys, ROOT};
-use nudge_core::sources::version_holder;
+use nudge_core::sources::version_manager;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -227,7 +227,7 @@ async fn read(session: &Session, all_namespaces: bool, left_out: &mut Vec<String
     }
     match list(session, DocumentKind::Source, namespace, "").await? {
         Some(sources) => {
-            cluster.holders = holders(session, &sources).await?;
+            cluster.managers = managers(session, &sources).await?;
             cluster.objects.extend(sources.into_iter().map(|object| (DocumentKind::Source, object)));
         }
         None => left_out.push("ConfigSources: this cluster has none".to_owned()),
@@ -282,26 +282,26 @@ async fn list_pages<T: Clone>(
 
 /// Returns who holds `spec.version` of configs that have a source. Without that, every source would take the field
 /// after an import, or none.
-async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMap<Place, String>, Failure> {
+async fn managers(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMap<Place, String>, Failure> {
     let sources = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
     let sourced: BTreeSet<Place> = sources
         .map(|source| {
             Place::new(DocumentKind::Config, source.metadata.namespace.as_deref().unwrap_or_default(), source.config())
         })
         .collect();
-    let mut holders = BTreeMap::new();
+    let mut managers = BTreeMap::new();
     for place in sourced {
         let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
-        let held_by = match configs.get_opt(&place.name).await {
-            Ok(Some(config)) => version_holder(&config.metadata).map(str::to_owned),
+        let manager = match configs.get_opt(&place.name).await {
+            Ok(Some(config)) => version_manager(&config.metadata).map(str::to_owned),
             Ok(None) => continue,
             // Users may write anything into managedFields, even text that can't be parsed.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),
             Err(error) => return Err(Failure::of(&format!("reading {place}"), &error)),
         };
-        holders.extend(held_by.map(|held_by| (place, held_by)));
+        managers.extend(manager.map(|manager| (place, manager)));
     }
-    Ok(holders)
+    Ok(managers)
 }
 
 /// Returns the API for a kind, of all namespaces if none is given.

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use nudge_api::{ConditionType, ConfigSource, SourcePlace, VersionedConfig, find_condition};
-use nudge_core::sources::{release_version_field, version_holder};
+use nudge_core::sources::{release_version_field, version_manager};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
@@ -175,15 +175,15 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
     let (name, dry) = (&named.source, named.dry.dry_run);
     let source = get(session, name).await?;
     let config = session.find_config(source.config()).await?;
-    let held_config = config.as_ref().and_then(|config| Some((config, version_holder(&config.metadata)?)));
-    if held_config.is_none() && !source.spec.suspend {
+    let foreign_config = config.as_ref().and_then(|config| Some((config, version_manager(&config.metadata)?)));
+    if foreign_config.is_none() && !source.spec.suspend {
         return session.out.line(&format!("source {name} is neither suspended nor held by somebody else"));
     }
     if source.spec.suspend {
         patch(session, named, &json!({"spec": {"suspend": false}})).await?;
     }
     session.out.line(&format!("source {name} resumed{}", dry.suffix()))?;
-    let Some((config, other)) = held_config else { return Ok(()) };
+    let Some((config, other)) = foreign_config else { return Ok(()) };
     // The version of the resource keeps the entry of anybody who changes the config meanwhile.
     let version = &config.metadata.resource_version;
     let patch = json!({"metadata": {"resourceVersion": version, "managedFields": release_version_field(config)}});
@@ -242,12 +242,12 @@ mod tests {
             ["shop", "https://git.example.com/shop", "shop", "<none>", "<none>", "<none>", "<none>"]
         );
         assert_eq!(message(&fresh), None);
-        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "HeldBy", "message": "it is held", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "FieldConflict", "message": "it is held", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let held = source(&json!({
             "version": "src-1", "waiting": {"version": "src-2", "startTime": "2026-01-01T00:00:00Z", "reason": "TooSoon"},
             "conditions": [condition("Ready", "False"), condition("Stalled", "True")],
         }));
-        assert_eq!(row(&held)[3..], ["src-1", "src-2", "False", "HeldBy"]);
+        assert_eq!(row(&held)[3..], ["src-1", "src-2", "False", "FieldConflict"]);
         assert_eq!(message(&held).unwrap(), "shop: it is held");
     }
 }

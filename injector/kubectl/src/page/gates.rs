@@ -72,7 +72,7 @@ fn limit(config: &VersionedConfig, name: &str) -> String {
 
 /// Returns when versions may continue, if they wait for a time.
 pub(crate) fn opening_time(rollout: &RolloutStatus) -> Option<i64> {
-    Some(rollout.withheld.as_ref()?.until_time.as_ref()?.0.as_second())
+    Some(rollout.gate.as_ref()?.until_time.as_ref()?.0.as_second())
 }
 
 #[cfg(test)]
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn the_time_is_that_of_the_status_whatever_the_condition_says() {
-        let time_of = |withheld: &Value| {
-            let mut status = json!({"rollout": {"withheld": withheld}});
+        let time_of = |gate: &Value| {
+            let mut status = json!({"rollout": {"gate": gate}});
             let message = "the config is on hold until 2027-01-01T00:00:00Z: until 2028-01-01T00:00:00Z";
             status["conditions"] = json!([ready("OnHold", message)]);
             opening_time(&config(&json!({}), &status).status.unwrap().rollout)

@@ -1,8 +1,8 @@
 //! `kubectl nudge plan`: what a version would do to the pods of a config, before it does.
 
+mod blockers;
 mod cluster_facts;
 mod file;
-mod holds;
 mod planned_version;
 mod report;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The plan of a version: the pods of each step, what happens to their containers, how long it takes, what holds it,
+//! The plan of a version: the pods of each step, what happens to their containers, how long it takes, what blockers it,
 //! and what nobody would see.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,14 @@ use nudge_core::config::PlannedMove;
 use nudge_core::identity::Identity;
 use nudge_core::injection::{PodReads, Uptake, stated_keys};
 use nudge_core::pods::{PodState, pod_state, unprobed_containers};
-use nudge_core::restart::{HoldingObjects, ReadKeys, Workload};
+use nudge_core::restart::{ObjectsWithVersion, ReadKeys, Workload};
 use nudge_core::rollout::{Now, PlannedStep, SteadyTime, Subjects, is_same_content, move_time};
 use nudge_core::versions::object_name;
 use nudge_protocol::Notify;
 use serde::Serialize;
 
+use super::blockers::{Blocker, ConfigPods, blockers};
 use super::cluster_facts::ClusterFacts;
-use super::holds::{ConfigPods, Hold, holds};
 use super::planned_version::PlannedVersion;
 use crate::output::changes;
 use crate::version::stored::ContentsByKind;
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     pub(super) steps: Vec<StepPlan>,
     pub(super) containers: Vec<ContainerPlan>,
     pub(super) restarts: Vec<RestartPlan>,
-    pub(super) holds: Vec<Hold>,
+    pub(super) blockers: Vec<Blocker>,
     pub(super) unprobed: Vec<UnprobedPlan>,
     /// What the user may not read.
     pub(super) unread: Vec<String>,
@@ -220,7 +220,7 @@ impl Plan {
             steps: if has_pods { steps.iter().map(step).collect() } else { Vec::new() },
             containers: if moves { containers(subject, &pods, keys.as_deref()) } else { Vec::new() },
             keys,
-            holds: holds(planned, facts, &course, &config_pods, is_restarted, now),
+            blockers: blockers(planned, facts, &course, &config_pods, is_restarted, now),
             restarts,
             unprobed: if moves { unprobed(&pods) } else { Vec::new() },
             unread: planned.unread.iter().chain(&facts.unread).cloned().collect(),
@@ -295,10 +295,10 @@ fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> 
     let config = &subject.planned.config;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let owns = |kind| config.spec.owns(kind);
-    let owned = HoldingObjects { config_map: owns(PartKind::ConfigMap), secret: owns(PartKind::Secret) };
+    let owned = ObjectsWithVersion { config_map: owns(PartKind::ConfigMap), secret: owns(PartKind::Secret) };
     let published = match config.spec.agentless_policy {
         AgentlessPolicy::Restart => owned,
-        AgentlessPolicy::Ignore => HoldingObjects::default(),
+        AgentlessPolicy::Ignore => ObjectsWithVersion::default(),
     };
     let plan = |workload: &Workload| {
         let reads = reading(workload, name, owned);
@@ -322,7 +322,12 @@ fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> 
 }
 
 /// Returns whether the pods of the workload read single keys of the objects alone, and none of these changes.
-fn is_unaffected(workload: &Workload, config: &str, published: HoldingObjects, changed: Option<&[KeyPlan]>) -> bool {
+fn is_unaffected(
+    workload: &Workload,
+    config: &str,
+    published: ObjectsWithVersion,
+    changed: Option<&[KeyPlan]>,
+) -> bool {
     let uses = &workload.uses;
     let map = uses.config_maps.get(config).filter(|_| published.config_map);
     let secret = uses.secrets.get(config).filter(|_| published.secret);
@@ -334,7 +339,7 @@ fn is_unaffected(workload: &Workload, config: &str, published: HoldingObjects, c
 }
 
 /// Describes why the workload takes the version only by a restart.
-fn reading(workload: &Workload, config: &str, owned: HoldingObjects) -> String {
+fn reading(workload: &Workload, config: &str, owned: ObjectsWithVersion) -> String {
     if workload.uses.configs.contains(config) {
         return "its pods have notify: rollout".to_owned();
     }

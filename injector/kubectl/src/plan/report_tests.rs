@@ -1,4 +1,4 @@
-//! Plans of made-up clusters: what is foreseen of pods, containers, times, holds, and what nobody sees.
+//! Plans of made-up clusters: what is foreseen of pods, containers, times, blockers, and what nobody sees.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -111,7 +111,7 @@ fn a_plan_has_steps_containers_times_and_what_nobody_sees() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
-    assert!(!text.contains("HELD BY") && !text.contains("NOT KNOWN"), "{text}");
+    assert!(!text.contains("BLOCKED BY") && !text.contains("NOT KNOWN"), "{text}");
 }
 
 #[test]
@@ -139,17 +139,17 @@ fn the_document_has_all_of_it_and_no_value() {
 #[test]
 fn all_that_will_hold_it_is_named() {
     let pods = [pod("web-a", &signal(), &app(&json!({})))];
-    let rollout = json!({"approval": {}, "hold": {"reason": "the fair", "untilTime": "2026-11-29T00:00:00Z"}});
+    let rollout = json!({"approval": {}, "blocker": {"reason": "the fair", "untilTime": "2026-11-29T00:00:00Z"}});
     let mut held = subject(&json!({"version": "1", "rollout": rollout}), &pods);
     held.facts.missing_rights = vec![
         MissingRight::OfNudge(AttendedKind::Workloads),
         MissingRight::OfUser(Right { verb: "update", group: "", resource: "configmaps" }),
     ];
     held.facts.unread = vec!["policies of the cluster: you may not".to_owned()];
-    let reasons = |subject: &Subject| plan(subject).holds.iter().map(|hold| hold.reason).collect::<Vec<_>>();
+    let reasons = |subject: &Subject| plan(subject).blockers.iter().map(|blocker| blocker.reason).collect::<Vec<_>>();
     assert_eq!(reasons(&held), ["Forbidden", "AwaitingApproval", "OnHold"], "no workload is restarted");
     let text = plan(&held).text();
-    assert!(text.contains("\nOnHold             2026-11-29T00:00:00Z   the config is on hold"), "{text}");
+    assert!(text.contains("\nOnHold             2026-11-29T00:00:00Z   the config is on blocker"), "{text}");
     assert!(text.contains("\nNOT KNOWN\npolicies of the cluster: you may not\n"), "{text}");
     // Nudge itself has counted the approvals.
     held.planned.config.spec.version = Some("2".to_owned());
@@ -159,8 +159,12 @@ fn all_that_will_hold_it_is_named() {
         "message": "jane denies version 2", "lastTransitionTime": NOW}]))
         .unwrap();
     let plan = plan(&held);
-    let approval: Vec<&str> =
-        plan.holds.iter().filter(|hold| hold.reason == "AwaitingApproval").map(|hold| hold.message.as_str()).collect();
+    let approval: Vec<&str> = plan
+        .blockers
+        .iter()
+        .filter(|blocker| blocker.reason == "AwaitingApproval")
+        .map(|blocker| blocker.message.as_str())
+        .collect();
     assert_eq!(approval, ["jane denies version 2"]);
 }
 
@@ -172,7 +176,7 @@ fn another_config_of_the_same_pods_is_moved_first() {
     let menu = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "menu"},
         "spec": {}, "status": {"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": "Moving"}}});
     waiting.facts.configs = vec![serde_json::from_value(menu).unwrap()];
-    assert_eq!(plan(&waiting).holds.iter().map(|hold| hold.reason).collect::<Vec<_>>(), ["WaitingFor"]);
+    assert_eq!(plan(&waiting).blockers.iter().map(|blocker| blocker.reason).collect::<Vec<_>>(), ["WaitingFor"]);
 }
 
 #[test]
@@ -259,5 +263,5 @@ fn a_version_that_is_current_or_can_not_be_made_moves_nothing() {
     refused.planned.faults = vec![nudge_api::Reason::Invalid.explained("the text breaks the rules")];
     let plan = plan(&refused);
     assert!(plan.text().contains("Version: a new version, in place of 1\n"), "{}", plan.text());
-    assert_eq!((plan.holds[0].reason, plan.steps.len()), ("Invalid", 0));
+    assert_eq!((plan.blockers[0].reason, plan.steps.len()), ("Invalid", 0));
 }

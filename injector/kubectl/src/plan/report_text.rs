@@ -1,4 +1,4 @@
-//! A plan as text: the facts, and the tables of steps, containers, restarts, holds and what is not known.
+//! A plan as text: the facts, and the tables of steps, containers, restarts, blockers and what is not known.
 
 use jiff::SignedDuration;
 
@@ -35,11 +35,11 @@ impl Plan {
         text += &section(&["WORKLOAD", "PODS", "CONTAINER", "EFFECT", "TAKES IT BY"], containers);
         let restarts = self.restarts.iter().map(restart_row).collect();
         text += &section(&["WORKLOAD", "PODS", "EFFECT", "BECAUSE"], restarts);
-        let holds = self.holds.iter().map(|hold| {
-            let until = hold.until_time.as_ref().map(|time| time.0.to_string());
-            vec![hold.reason.to_owned(), or_none(until.as_deref()), hold.message.clone()]
+        let blockers = self.blockers.iter().map(|blocker| {
+            let until = blocker.until_time.as_ref().map(|time| time.0.to_string());
+            vec![blocker.reason.to_owned(), or_none(until.as_deref()), blocker.message.clone()]
         });
-        text += &section(&["HELD BY", "UNTIL", "MESSAGE"], holds.collect());
+        text += &section(&["BLOCKED BY", "UNTIL", "MESSAGE"], blockers.collect());
         let unprobed =
             self.unprobed.iter().map(|row| vec![or_none(Some(&row.workload)), row.containers.join(", ")]).collect();
         text += &section(&["WORKLOAD", "CONTAINERS WITHOUT READINESS PROBE"], unprobed);
@@ -89,7 +89,7 @@ impl Plan {
             (pods, _) => pods.unwrap_or_default(),
         };
         let text = match self.movement {
-            Movement::Nothing if self.holds.is_empty() => "none: the version is current".to_owned(),
+            Movement::Nothing if self.blockers.is_empty() => "none: the version is current".to_owned(),
             Movement::Nothing => "none".to_owned(),
             Movement::First => "none: it is the first version, which is current at once".to_owned(),
             Movement::Return => "all pods go back at once, in one write".to_owned(),

@@ -235,10 +235,10 @@ impl Task {
         let generation_before = self.config().and_then(generation);
         self.config = config.map_or(KnownConfig::Absent, |config| KnownConfig::Present(Box::new(config)));
         let refusal = self.pause.as_ref().and_then(|pause| pause.refusal.as_ref());
-        let is_held = refusal.is_some_and(|refusal| refusal.reason == Reason::HeldBy);
+        let is_conflict = refusal.is_some_and(|refusal| refusal.reason == Reason::FieldConflict);
         // The new rules may allow content that the old ones refused.
         let changed = self.config().and_then(generation) != generation_before;
-        if is_held || changed {
+        if is_conflict || changed {
             self.reset_backoff();
         }
         if changed

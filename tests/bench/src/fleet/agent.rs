@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use nudge_protocol::backoff::{Backoff, with_full_jitter};
 use nudge_protocol::hub::{
-    HeldConfig, HubSettings, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest, ReportedConfig, ReportedContainer,
+    ConfigClaim, HubSettings, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest, ReportedConfig, ReportedContainer,
     WAIT_GRACE_SECONDS,
 };
 use nudge_protocol::status::Outcome;
@@ -83,7 +83,7 @@ struct Running {
 /// What it has for the next poll.
 #[derive(Default)]
 struct Polled {
-    held: Option<HeldConfig>,
+    claim: Option<ConfigClaim>,
     containers_hash: String,
 }
 
@@ -172,7 +172,7 @@ impl Agent {
             let wait = hub.exchange.as_ref().map_or(0, |_| running.borrow().settings.wait_seconds);
             let request = PollRequest {
                 agent: "bench".to_owned(),
-                configs: polled.held.iter().cloned().collect(),
+                configs: polled.claim.iter().cloned().collect(),
                 containers_hash: polled.containers_hash.clone(),
                 wait_seconds: wait,
             };
@@ -203,8 +203,8 @@ impl Agent {
         let (head, _) = head_of(body)?;
         self.count(|counts| &counts.answers);
         let config = head.configs.first().context("no config")?;
-        let before = polled.held.take();
-        let mut held = HeldConfig {
+        let before = polled.claim.take();
+        let mut claim = ConfigClaim {
             name: self.config.clone(),
             uid: config.uid.clone(),
             revision: config.revision,
@@ -212,24 +212,25 @@ impl Agent {
             sha256: config.sha256.clone(),
             problem: config.problem.as_ref().map(|problem| problem.reason),
         };
-        if held.problem.is_some() {
-            held.version = before.as_ref().and_then(|before| before.version.clone());
-            held.sha256 = before.and_then(|before| before.sha256);
+        if claim.problem.is_some() {
+            claim.version = before.as_ref().and_then(|before| before.version.clone());
+            claim.sha256 = before.and_then(|before| before.sha256);
         }
         polled.containers_hash = head.containers_hash;
-        let changed = running.borrow().version != held.version;
+        let changed = running.borrow().version != claim.version;
         if changed {
-            self.enter(What::Taken, held.version.as_ref());
+            self.enter(What::Taken, claim.version.as_ref());
         }
         running.send_if_modified(|now| {
-            let taken = if now.version == held.version { now.taken } else { Taken::Pending };
-            let (version, uid) = (held.version.clone(), held.uid.clone());
-            let next = Running { uid, revision: held.revision, version, taken, settings: head.settings, ..now.clone() };
+            let taken = if now.version == claim.version { now.taken } else { Taken::Pending };
+            let (version, uid) = (claim.version.clone(), claim.uid.clone());
+            let next =
+                Running { uid, revision: claim.revision, version, taken, settings: head.settings, ..now.clone() };
             let differs = *now != next;
             *now = next;
             differs
         });
-        polled.held = Some(held);
+        polled.claim = Some(claim);
         Ok(changed)
     }
 

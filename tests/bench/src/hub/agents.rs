@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nudge_protocol::ConfigName;
-use nudge_protocol::hub::{HeldConfig, POLL_PATH, PollRequest};
+use nudge_protocol::hub::{ConfigClaim, POLL_PATH, PollRequest};
 use nudge_tests::fakes::crowd::{CONFIG, token};
 use rustls::client::Resumption;
 use tokio::sync::mpsc;
@@ -51,7 +51,7 @@ impl Crowd {
                 token: token(number),
                 sender: sender.clone(),
                 failed: Arc::clone(&failed),
-                held: None,
+                claim: None,
             };
             tasks.spawn(agent.run());
         }
@@ -92,7 +92,7 @@ struct Agent {
     token: String,
     sender: mpsc::UnboundedSender<(u64, Instant)>,
     failed: Arc<AtomicU64>,
-    held: Option<HeldConfig>,
+    claim: Option<ConfigClaim>,
 }
 
 impl Agent {
@@ -117,7 +117,7 @@ impl Agent {
         loop {
             let request = PollRequest {
                 agent: "bench".to_owned(),
-                configs: self.held.clone().into_iter().collect(),
+                configs: self.claim.clone().into_iter().collect(),
                 wait_seconds: 300,
                 ..PollRequest::default()
             };
@@ -127,7 +127,7 @@ impl Agent {
             let config = head.configs.first().context("no config")?;
             let block = config.length.context("no content")?;
             ensure!(body.len() == length + 4 + usize::try_from(block)?, "not all of the content");
-            self.held = Some(HeldConfig {
+            self.claim = Some(ConfigClaim {
                 name: ConfigName::new(CONFIG)?,
                 uid: config.uid.clone(),
                 revision: config.revision,

@@ -10,8 +10,8 @@ use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodPhase, PodState, ProbeTimes, Readiness, Removal, RestartSums};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Acknowledgement, Cause, Confirmation, Continuation, Evidence, Neighbours, Now, Observation, PublishAttempt,
-    Restarts, Return, Rollout, SteadyTime, Subject, Withheld, next, version_to_publish,
+    Acknowledgement, Cause, ClosedGate, Confirmation, Continuation, Evidence, Neighbours, Now, Observation,
+    PublishAttempt, Restarts, Return, Rollout, SteadyTime, Subject, next, version_to_publish,
 };
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     spec: RolloutSpec,
     generation: i64,
     /// The reason that keeps the target from continuing.
-    withheld: Option<Withheld>,
+    closed_gate: Option<ClosedGate>,
     published: String,
     subjects: Vec<Subject>,
     /// The pod of each subject, and the subject of each pod that counts.
@@ -62,7 +62,7 @@ impl Engine {
             rests: true,
             spec: RolloutSpec::default(),
             generation: 2,
-            withheld: None,
+            closed_gate: None,
             published: CURRENT.to_owned(),
             subjects: Vec::new(),
             pods: Vec::new(),
@@ -79,8 +79,8 @@ impl Engine {
             self.probes = ProbeTimes::of(&view.template);
             self.spec.bake_seconds = view.bake_seconds.unwrap_or(self.spec.bake_seconds);
         }
-        if self.withheld.is_some() != view.held {
-            self.withheld = view.held.then(on_hold);
+        if self.closed_gate.is_some() != view.held {
+            self.closed_gate = view.held.then(on_hold);
             self.generation += 1;
         }
         for pod in self.positions.len()..view.pods.len() {
@@ -185,7 +185,7 @@ impl Judge for Engine {
                 background: None,
                 waiting_for: None,
                 approvals: &[],
-                withheld: self.withheld.as_ref(),
+                closed_gate: self.closed_gate.as_ref(),
                 measured: None,
                 has_objects: true,
                 publish_attempt: Some(&PublishAttempt::settled(&self.published)),
@@ -207,7 +207,7 @@ impl Judge for Engine {
                 again = effects.reconcile_at;
                 inconclusive = matches!(effects.continuation, Continuation::Inconclusive(_));
                 held = match effects.continuation {
-                    Continuation::Inconclusive(why) | Continuation::Held { why, .. } => Some(why),
+                    Continuation::Inconclusive(why) | Continuation::Blocked { why, .. } => Some(why),
                     _ => None,
                 };
                 break;
@@ -254,8 +254,8 @@ impl Judge for Engine {
 }
 
 /// Somebody holds the config.
-fn on_hold() -> Withheld {
-    Withheld {
+fn on_hold() -> ClosedGate {
+    ClosedGate {
         why: Reason::OnHold.explained("the config is on hold"),
         recheck_at: None,
         ends_at: None,

@@ -83,12 +83,12 @@ async fn a_policy_requests_approval_and_no_config_weakens_that() -> Result<()> {
     shop.decide(&bob, "2", "Approve").await?;
     let message = shop.wait_for_approval_message("; so far: bob approves it; ").await?;
     ensure!(message.contains(&format!("has 1 of 2 approvals that RolloutPolicy {policy} requires; ")), "{message}");
-    let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
-    ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
+    let gate = shop.config().await?.status.and_then(|status| status.rollout.gate);
+    ensure!(gate.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
     shop.decide(&carol, "2", "Approve").await?;
     let status = shop.wait_until_current("2").await?;
     ensure!(
-        status.rollout.withheld.is_none() && status.releases.last().is_some_and(|release| release.approvals.len() == 2)
+        status.rollout.gate.is_none() && status.releases.last().is_some_and(|release| release.approvals.len() == 2)
     );
 
     // Without the policy the config's own rule stays.

@@ -45,7 +45,7 @@ async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()
     let person = PatchParams { field_manager: Some("nudge-cli".to_owned()), ..PatchParams::default() };
     configs.patch("shop", &person, &Patch::Merge(json!({"spec": {"version": first}}))).await?;
     content.change("3").await?;
-    let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
+    let held = until(&space, "shop", "it is held", is("FieldConflict")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by nudge-cli"), "{held:?}");
     let config =
         config_until(&space, "shop", "it is back", |_, status| status.current_version.as_ref() == Some(&first)).await?;
@@ -74,7 +74,7 @@ async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
     let flux = PatchParams::apply("flux").force();
     space.api::<VersionedConfig>().patch("shop", &flux, &Patch::Apply(&config)).await?;
     create_quick_source(&space, "shop", &content.from).await?;
-    let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
+    let held = until(&space, "shop", "it is held", is("FieldConflict")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by flux"), "{held:?}");
     ensure!(versions(&space, "shop").await?.is_empty());
     // Nobody hands the field over who may not set it.

@@ -258,7 +258,7 @@ async fn create_gated_configs(space: &TestNamespace) -> Result<()> {
         json!({"version": "2.3.0", "rollout": {"windows": [window]}}),
         json!({"currentVersion": "2.2.9", "targetVersion": "2.3.0", "pods": counts(10, 10),
             "versions": [version_status("2.2.9", "Current"), version_status("2.3.0", "Target")],
-            "rollout": {"stage": "Moving", "withheld": {"reason": "OutsideWindow", "untilTime": opens}},
+            "rollout": {"stage": "Moving", "gate": {"reason": "OutsideWindow", "untilTime": opens}},
             "conditions": [condition("Ready", false, "OutsideWindow", &message, 600), condition("Reconciling", true, "OutsideWindow", &message, 600)]}),
     )
     .await?;

@@ -77,9 +77,10 @@ pub(in crate::rollout) fn analysis_wait(
     match verdict {
         RoundVerdict::Clear | RoundVerdict::Bad(_) => None,
         RoundVerdict::Pending(message) => Some(Effects::wait(Reason::Progressing, message.clone(), recheck_at)),
-        RoundVerdict::Inconclusive(message) => {
-            Some(Effects { reconcile_at: recheck_at, ..Effects::hold(Reason::AnalysisInconclusive, message.clone()) })
-        }
+        RoundVerdict::Inconclusive(message) => Some(Effects {
+            reconcile_at: recheck_at,
+            ..Effects::blocked(Reason::AnalysisInconclusive, message.clone())
+        }),
     }
 }
 

@@ -134,7 +134,7 @@ impl<'a> HarmReview<'a> {
 
     /// Returns whether the rollout waits for unwell pods without a limit. Harm that is expected by chance does not hold
     /// it.
-    fn must_hold(&self) -> bool {
+    fn must_wait(&self) -> bool {
         self.observation.spec.max_harmed.is_none()
             && (self.sudden_harm_end.is_some()
                 || self.numbers.unassigned_harmed > 0
@@ -166,16 +166,16 @@ pub(in crate::rollout) fn reach_verdict(
     if review.is_target_bad() {
         return Verdict::Bad(first.kind.reason().explained(description));
     }
-    let must_hold = review.must_hold();
+    let must_wait = review.must_wait();
     let patience_end = first.at + review.patience;
-    if review.is_undecided() || (review.has_unwell_pods() && (must_hold || now < patience_end)) {
+    if review.is_undecided() || (review.has_unwell_pods() && (must_wait || now < patience_end)) {
         let message = format!(
             "{description}: the version may not be the cause. No more pods get version {} until these are Ready again",
             names.target
         );
         let times = review.harms.iter().map(|harm| review.due_at(harm)).chain([patience_end]);
         let reconcile_at = times.filter(|time| *time > now).min();
-        return Verdict::Inconclusive { message, reconcile_at, expected: !must_hold };
+        return Verdict::Inconclusive { message, reconcile_at, expected: !must_wait };
     }
     judge_newborns(evidence, observation, names)
 }

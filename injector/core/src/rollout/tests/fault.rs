@@ -356,7 +356,7 @@ fn a_return_with_every_pod_crash_looping_is_one_write() {
                 scene.rollout.evidence = Evidence::default();
             }
             let revision = scene.rollout.status.internal.revision;
-            scene.rollout.withheld = Some(on_hold());
+            scene.rollout.closed_gate = Some(on_hold());
             scene.rollout.rest("1");
             assert_eq!(scene.rollout.assigned("1"), count);
             assert!(scene.rollout.status.internal.revision > revision);

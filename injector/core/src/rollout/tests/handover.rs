@@ -218,17 +218,17 @@ fn another_leader_keeps_a_hold_and_continues_after_it() {
     for at in [0, 20] {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
         scene.watch(at);
-        scene.rollout.withheld = Some(on_hold());
+        scene.rollout.closed_gate = Some(on_hold());
         scene.watch(60);
         scene.hand_over();
-        assert_eq!(matches!(state(&scene), Rollout::Held { .. }), at == 0);
+        assert_eq!(matches!(state(&scene), Rollout::NotBegun { .. }), at == 0);
         scene.watch(60);
         let effects = scene.second();
         assert_eq!((reason(&effects), effects.continuation.yields()), (Some(Reason::OnHold), true));
         let assigned = scene.rollout.assigned("2");
         scene.watch(3600);
         assert_eq!(scene.rollout.assigned("2"), assigned, "{at}");
-        scene.rollout.withheld = None;
+        scene.rollout.closed_gate = None;
         scene.passes(USUAL);
     }
 }
@@ -271,7 +271,7 @@ fn another_leader_keeps_what_stands_still() {
     scene.watch(20);
     scene.hand_over();
     let effects = scene.second();
-    assert_eq!((reason(&effects), effects.continuation.is_held(), scene.exposed), (Some(Reason::Failed), true, 1));
+    assert_eq!((reason(&effects), effects.continuation.is_blocked(), scene.exposed), (Some(Reason::Failed), true, 1));
 }
 
 #[test]

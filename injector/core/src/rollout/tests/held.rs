@@ -93,14 +93,14 @@ fn two_configs_on_the_same_pods_of_which_one_is_held() {
         for _ in 0..20 {
             both(&mut held, &mut other, &mut yields);
         }
-        held.rollout.withheld = Some(on_hold());
+        held.rollout.closed_gate = Some(on_hold());
         other.requested = "2";
         for _ in 0..USUAL + 10 {
             both(&mut held, &mut other, &mut yields);
         }
         assert_eq!((held.rollout.assigned("2"), failure(&held.rollout)), (1, None), "on hold");
         assert_eq!((other.is_current(), other.is_back()), (nature == Nature::Good, nature != Nature::Good));
-        held.rollout.withheld = None;
+        held.rollout.closed_gate = None;
         let began = held.seconds;
         while !held.is_current() {
             both(&mut held, &mut other, &mut yields);

@@ -16,7 +16,7 @@ fn a_hub_that_is_away_for_days_is_not_the_versions_fault() {
         scene.rollout.hub_away = Some(HubAway::NotRenewing);
         for _ in 0..3_000 {
             let effects = scene.second();
-            assert_eq!((reason(&effects), effects.continuation.is_held()), (Some(Reason::HubAway), true), "{at}");
+            assert_eq!((reason(&effects), effects.continuation.is_blocked()), (Some(Reason::HubAway), true), "{at}");
         }
         assert_eq!((scene.rollout.assigned("2"), scene.is_current()), (assigned, false), "{at}");
         assert_eq!(failure(&scene.rollout), None, "{at}");

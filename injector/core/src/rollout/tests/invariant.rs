@@ -91,8 +91,8 @@ impl Scene {
                 self.hand_over();
             }
             Event::Blind => self.rollout.evidence.reset_after_gap(),
-            Event::Hold => self.rollout.withheld = Some(on_hold()),
-            Event::Unhold => self.rollout.withheld = None,
+            Event::Hold => self.rollout.closed_gate = Some(on_hold()),
+            Event::Unhold => self.rollout.closed_gate = None,
             Event::Hub(away) => self.rollout.hub_away = away.then_some(HubAway::NotRenewing),
             Event::Neighbour(moves) => self.rollout.neighbour = moves.then_some("keys"),
             Event::Request(version) => self.requested = ["1", "2", "3", "4"][version],
@@ -138,7 +138,7 @@ impl Scene {
 
     /// All trouble ends.
     fn calm(&mut self) {
-        self.rollout.withheld = None;
+        self.rollout.closed_gate = None;
         self.rollout.hub_away = None;
         self.rollout.neighbour = None;
         for pod in &mut self.rollout.pods {

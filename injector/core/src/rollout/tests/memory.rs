@@ -63,7 +63,7 @@ fn what_is_unready_when_nobody_looked_is_waited_for() {
 #[test]
 fn one_crash_after_a_day_on_hold_is_blamed_while_the_hold_lasts() {
     let mut rollout = first_step(8);
-    rollout.withheld = Some(on_hold());
+    rollout.closed_gate = Some(on_hold());
     rollout.watch("2", 86_400);
     let millis = rollout.millis;
     rollout.with("2").remove(0).crash(millis);
@@ -140,7 +140,7 @@ fn a_failed_version_that_stands_still_goes_back_when_on_failure_says_so() {
     let millis = rollout.millis;
     rollout.with("2").remove(0).crash(millis);
     let held = rollout.watch("2", 3600);
-    assert!(held.continuation.is_held() && rollout.assigned("2") == 1);
+    assert!(held.continuation.is_blocked() && rollout.assigned("2") == 1);
     rollout.spec.on_failure = OnFailure::Rollback;
     rollout.generation += 1;
     rollout.rest("2");

@@ -3,6 +3,7 @@
 mod calls;
 mod edited;
 mod fault;
+mod gate;
 mod handover;
 mod held;
 mod hub_away;
@@ -18,7 +19,6 @@ mod thresholds;
 mod unchanged;
 mod verdict;
 mod window;
-mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::DerefMut;
@@ -39,8 +39,8 @@ use serde_json::json;
 use self::invariant::check;
 use super::assignment::assigned_version::version_of_place;
 use super::{
-    Acknowledgement, Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation,
-    PublishAttempt, PublishFailure, Restarts, Rollout, RolloutChange, SteadyTime, Subject, Withheld, next, pod_number,
+    Acknowledgement, ClosedGate, Confirmation, Continuation, Effects, Evidence, Millis, Neighbours, Now, Observation,
+    PublishAttempt, PublishFailure, Restarts, Rollout, RolloutChange, SteadyTime, Subject, next, pod_number,
     record_release, version_to_publish,
 };
 use crate::event_record::EventRecord;
@@ -56,7 +56,7 @@ pub(super) struct TestRollout {
     pub(super) status: VersionedConfigStatus,
     pub(super) pods: Vec<Subject>,
     pub(super) neighbour: Option<&'static str>,
-    pub(super) withheld: Option<Withheld>,
+    pub(super) closed_gate: Option<ClosedGate>,
     pub(super) measured: Option<RolloutAnalysisStatus>,
     pub(super) neighbours: HashMap<String, Neighbours>,
     pub(super) evidence: Evidence,
@@ -79,8 +79,8 @@ pub(super) struct TestRollout {
 }
 
 /// Somebody holds the config.
-pub(super) fn on_hold() -> Withheld {
-    Withheld {
+pub(super) fn on_hold() -> ClosedGate {
+    ClosedGate {
         why: Reason::OnHold.explained("the config is on hold"),
         recheck_at: None,
         ends_at: None,
@@ -119,7 +119,7 @@ impl TestRollout {
             status,
             pods: pods.collect(),
             neighbour: None,
-            withheld: None,
+            closed_gate: None,
             measured: None,
             neighbours: HashMap::new(),
             evidence: Evidence::default(),
@@ -172,7 +172,7 @@ impl TestRollout {
                 background: self.background.as_ref(),
                 waiting_for: self.neighbour,
                 approvals: &[],
-                withheld: self.withheld.as_ref(),
+                closed_gate: self.closed_gate.as_ref(),
                 measured: self.measured.as_ref(),
                 has_objects: true,
                 publish_attempt: published.as_ref(),
@@ -515,7 +515,7 @@ fn where_no_pod_is_healthy_the_first_step_goes_out_and_those_that_recover_speak_
     rollout.pods.iter_mut().for_each(Subject::fall);
     let held = rollout.watch("2", 60);
     assert_eq!(
-        (reason(&held), held.continuation.is_held(), rollout.assigned("2")),
+        (reason(&held), held.continuation.is_blocked(), rollout.assigned("2")),
         (Some(Reason::NobodyToJudge), true, 1)
     );
     let message = held.continuation.explanation().unwrap().message.clone();
@@ -545,7 +545,7 @@ fn the_previous_version_is_assigned_to_all_in_one_write_even_where_none_is_healt
         pod.runs = Some("2".to_owned());
         pod.fall();
     }
-    rollout.withheld = Some(on_hold());
+    rollout.closed_gate = Some(on_hold());
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("1");
     assert_eq!(
@@ -626,10 +626,10 @@ fn on_failure_hold_stands_still_whatever_the_pod_does_next_until_somebody_retrie
     let millis = rollout.millis;
     rollout.with("2").into_iter().for_each(|pod| pod.crash(millis));
     let held = rollout.rest("2");
-    assert!(held.continuation.is_held() && reason(&held) == Some(Reason::Failed), "{held:?}");
+    assert!(held.continuation.is_blocked() && reason(&held) == Some(Reason::Failed), "{held:?}");
     let held = rollout.watch("2", 1200);
     assert!(
-        held.continuation.is_held() && reason(&held) == Some(Reason::Failed) && rollout.assigned("2") == 1,
+        held.continuation.is_blocked() && reason(&held) == Some(Reason::Failed) && rollout.assigned("2") == 1,
         "{held:?}"
     );
     rollout.generation += 1;

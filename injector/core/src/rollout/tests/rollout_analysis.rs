@@ -104,7 +104,7 @@ fn numbers_that_rise_with_the_version_alone_end_it_at_the_first_step() {
 fn numbers_that_rise_everywhere_hold_until_they_fall() {
     let mut measured = Measured::new(8, (Ok(0.25), 0.2));
     let effects = measured.watch(7_200);
-    assert_eq!((reason(&effects), effects.continuation.is_held()), (Some(Reason::AnalysisInconclusive), true));
+    assert_eq!((reason(&effects), effects.continuation.is_blocked()), (Some(Reason::AnalysisInconclusive), true));
     assert_eq!((measured.scene.exposed, failure(&measured.scene.rollout)), (1, None));
     measured.numbers = (Ok(0.001), 0.001);
     measured.passes(420);

@@ -553,7 +553,7 @@ fn a_late_harm_weighs_the_same_whether_or_not_anybody_looked_before_it() {
             if count == 1 {
                 rollout.watch("2", 60);
             }
-            rollout.withheld = Some(on_hold());
+            rollout.closed_gate = Some(on_hold());
             rollout.watch("2", 60);
             // Eleven and a half times a quarter of an hour.
             if looks {
@@ -617,7 +617,7 @@ fn the_page_has_the_numbers_of_the_rule() {
 fn a_version_is_assigned_to_all_pods_at_once_where_that_is_requested_even_on_hold() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.pods.iter_mut().for_each(Subject::fall);
-    rollout.withheld = Some(on_hold());
+    rollout.closed_gate = Some(on_hold());
     rollout.neighbour = Some("keys");
     rollout.override_reason = Some("a key leaked");
     rollout.rest("2");

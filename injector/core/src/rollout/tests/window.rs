@@ -6,7 +6,7 @@ use nudge_api::{ConfigState, Day, Hold, Reason, RolloutSpec, Window};
 
 use super::scene::{Nature, Scene, USUAL};
 use super::{TestRollout, failure, reason};
-use crate::governance::{EffectiveRules, Policies, withheld_by_rules};
+use crate::governance::{EffectiveRules, Policies, rules_gate};
 use crate::rollout::{Effects, Now, SteadyTime};
 
 fn millis(time: &str) -> i64 {
@@ -32,7 +32,7 @@ fn sunday(from: &str, to: &str, time: &str) -> Scene {
 fn ruled(scene: &mut Scene) {
     let time = Time(Timestamp::from_millisecond(scene.rollout.millis).unwrap());
     let now = Now { time: &time, steady: SteadyTime(scene.rollout.millis) };
-    scene.rollout.withheld = withheld_by_rules(&EffectiveRules::of(&scene.rollout.spec, &Policies::default()), now);
+    scene.rollout.closed_gate = rules_gate(&EffectiveRules::of(&scene.rollout.spec, &Policies::default()), now);
 }
 
 fn second(scene: &mut Scene) -> Effects {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::import_plan::{ImportPlan, compare_object};
 use crate::backup::compare::Comparison;
-use crate::backup::document::{DocumentKind, HELD_BY, Place};
+use crate::backup::document::{DocumentKind, MANAGED_BY, Place};
 use crate::backup::export::Export;
 use crate::backup::status::{Uids, restored_status};
 use crate::commands::export::{api, get};
@@ -73,7 +73,7 @@ impl Restore<'_> {
         if place.kind == DocumentKind::Config {
             object["metadata"]["annotations"][labels::IMPORTING] = export.header.exported_at.clone().into();
             let fields = object.as_object_mut();
-            fields.map(|fields| (fields.remove("status"), fields.remove(HELD_BY)));
+            fields.map(|fields| (fields.remove("status"), fields.remove(MANAGED_BY)));
             let metadata = object["metadata"].as_object_mut();
             metadata.map(|metadata| metadata.remove("generation"));
         }
@@ -139,8 +139,8 @@ impl Restore<'_> {
         let mut sources = objects
             .iter()
             .filter(|(source, _)| source.kind == DocumentKind::Source && source.namespace == place.namespace);
-        let is_held = objects.get(place).is_some_and(|config| config.get(HELD_BY).is_some());
-        let releases_version = !is_held && sources.any(|(_, document)| is_of_config(document));
+        let is_managed = objects.get(place).is_some_and(|config| config.get(MANAGED_BY).is_some());
+        let releases_version = !is_managed && sources.any(|(_, document)| is_of_config(document));
         let context = || format!("ending the import of {place}");
         let configs: Api<VersionedConfig> = Api::namespaced(self.session.client.clone(), &place.namespace);
         let mut patch = json!({"metadata": {"annotations": {labels::IMPORTING: null}}});

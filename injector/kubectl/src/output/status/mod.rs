@@ -10,7 +10,7 @@ mod sources;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use nudge_api::{EvidenceStatus, PodCounts, RolloutStage, VersionedConfig, Watch, WithheldStatus};
+use nudge_api::{EvidenceStatus, GateStatus, PodCounts, RolloutStage, VersionedConfig, Watch};
 use nudge_core::governance::short_digest;
 use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
@@ -44,7 +44,7 @@ pub(crate) struct Report {
     published: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published_secret: Option<String>,
-    held: bool,
+    on_hold: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<StepReport>,
     /// The period during which a step is watched.
@@ -68,7 +68,7 @@ pub(crate) struct Report {
     pub(crate) approvals: Vec<ApprovalReport>,
     /// The reason why the rollout waits although nothing is wrong with the version.
     #[serde(skip_serializing_if = "Option::is_none")]
-    withheld: Option<WithheldStatus>,
+    gate: Option<GateStatus>,
     pods: Vec<PodReport>,
 }
 
@@ -126,7 +126,7 @@ impl Report {
             state: status.state().as_str().to_owned(),
             stage: status.rollout.stage,
             desired: config.requested_version().map(str::to_owned),
-            held: config.spec.rollout.hold.is_some(),
+            on_hold: config.spec.rollout.hold.is_some(),
             watch: status.rollout.watch,
             evidence: status.rollout.evidence,
             conditions: status.conditions.iter().map(Condition::new).collect(),
@@ -134,7 +134,7 @@ impl Report {
             sources: Vec::new(),
             digest: requested_version(config).filter(|_| needs_approval(config)).map(short_digest),
             approvals: Vec::new(),
-            withheld: status.rollout.withheld,
+            gate: status.rollout.gate,
             pods: Vec::new(),
             counts: status.pods,
             current: status.current_version,

@@ -110,7 +110,7 @@ fn a_document_omits_absent_fields() {
     let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(
         keys(&report),
-        ["agents", "conditions", "config", "counts", "desired", "held", "namespace", "pods", "state"]
+        ["agents", "conditions", "config", "counts", "desired", "namespace", "onHold", "pods", "state"]
     );
     assert_eq!(keys(&report["pods"][0]), ["agent", "message", "pod", "ready"]);
 }
@@ -215,11 +215,11 @@ fn a_list_names_a_config_that_is_suspect() {
 
 #[test]
 fn the_text_and_the_document_say_until_when_a_version_waits() {
-    let mut status = json!({"currentVersion": "1", "targetVersion": "2", "rollout": {"withheld": {"reason": "OutsideWindow", "untilTime": "2026-01-01T08:00:00Z"}}});
+    let mut status = json!({"currentVersion": "1", "targetVersion": "2", "rollout": {"gate": {"reason": "OutsideWindow", "untilTime": "2026-01-01T08:00:00Z"}}});
     let report = Report::new(&config(&status), &[]);
     assert!(report.text().contains("\nWaits:     until 2026-01-01T08:00:00Z, OutsideWindow\n"), "{}", report.text());
-    assert_eq!(serde_json::to_value(&report).unwrap()["withheld"], status["rollout"]["withheld"]);
+    assert_eq!(serde_json::to_value(&report).unwrap()["gate"], status["rollout"]["gate"]);
     // The condition says the rest.
-    status["rollout"]["withheld"] = json!({"reason": "AwaitingApproval"});
+    status["rollout"]["gate"] = json!({"reason": "AwaitingApproval"});
     assert!(!Report::new(&config(&status), &[]).text().contains("Waits"));
 }

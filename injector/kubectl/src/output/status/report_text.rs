@@ -39,8 +39,8 @@ impl Report {
             ("Desired", or_none(self.desired.as_deref())),
         ];
         let stage = self.stage.map(|stage| format!(", {stage:?}")).unwrap_or_default();
-        let held = if self.held { ", on hold" } else { "" };
-        lines.push(("State", format!("{}{stage}{held}", self.state)));
+        let hold = if self.on_hold { ", on hold" } else { "" };
+        lines.push(("State", format!("{}{stage}{hold}", self.state)));
         for (name, version) in [
             ("Target", &self.target),
             ("Previous", &self.previous),
@@ -54,8 +54,8 @@ impl Report {
         let digest = self.digest.iter().zip(requested);
         lines.extend(digest.map(|(digest, version)| ("Digest", format!("{digest}, of version {version}"))));
         lines.extend(self.approvals.iter().map(|approval| ("Approval", approval.text())));
-        let until = self.withheld.iter().filter_map(|withheld| Some((withheld, withheld.until_time.as_ref()?)));
-        lines.extend(until.map(|(withheld, until)| ("Waits", format!("until {}, {}", until.0, withheld.reason))));
+        let until = self.gate.iter().filter_map(|gate| Some((gate, gate.until_time.as_ref()?)));
+        lines.extend(until.map(|(gate, until)| ("Waits", format!("until {}, {}", until.0, gate.reason))));
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
         lines.extend(self.watch.as_ref().map(|watch| ("Watch", watch_text(watch))));
         if let (Some(evidence), Some(target)) = (&self.evidence, &self.target) {

@@ -76,7 +76,7 @@ export function actions(into, deciding, said, of) {
     show(shown) {
       const { approval: it, ...is } = shown, waits = it && it.version !== is.current ? { version: it.version, digest: it.digest } : undefined;
       if (JSON.stringify(waits) !== JSON.stringify(awaits)) { awaits = waits; doing.decide(); doing.changed(); }
-      const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.held, is.holdProtected, Boolean(it), is.versions.length]);
+      const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.onHold, is.holdProtected, Boolean(it), is.versions.length]);
       if (now === asked) return;
       asked = now;
       ask("/api/acts", { namespace: of.namespace, config: of.name }).then((answer) => {

@@ -20,7 +20,7 @@ function part(into, of, make) {
 }
 
 const badge = (row) => [element("span", { class: `badge ${row.attention}` },
-  `${SHAPES[row.attention]} ${row.state}${row.stage ? `, ${row.stage}` : ""}${row.held ? ", on hold" : ""}`), " ",
+  `${SHAPES[row.attention]} ${row.state}${row.stage ? `, ${row.stage}` : ""}${row.onHold ? ", on hold" : ""}`), " ",
   element("strong", { class: "version" }, moves(row))];
 
 export function config(main, signal, state, of) {
@@ -49,7 +49,7 @@ export function config(main, signal, state, of) {
   const listed = versions(all.body, of, doing);
   const crowd = pods(shownPods, signal);
   const parts = [
-    part(stands, (shown) => [shown.attention, shown.state, shown.stage, shown.held, moves(shown)], badge),
+    part(stands, (shown) => [shown.attention, shown.state, shown.stage, shown.onHold, moves(shown)], badge),
     part(since, (shown) => shown.since ?? 0, (shown) => shown.since ? age(shown.since, " since ", "") : ""),
     part(reasons, (shown) => shown.conditions, why),
     part(time, (shown) => shown.opens ?? 0, opens),

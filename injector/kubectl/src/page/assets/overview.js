@@ -16,11 +16,11 @@ function reached({ reached: it }) {
 
 function cells(row) {
   const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
-  const held = row.held ? ", on hold" : "";
+  const hold = row.onHold ? ", on hold" : "";
   return [
     element("td", {}, element("span", { class: "soft" }, `${row.namespace} / `),
       link(address(row.namespace, row.config), row.config, { "data-key": key(row.namespace, row.config) })),
-    cell("State", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.state}${held}`)),
+    cell("State", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.state}${hold}`)),
     cell("Version", moves(row), reached(row)),
     cell("Pods", `${row.onTarget}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
     cell("Since", row.since ? age(row.since, "", "") : "unknown"),

@@ -9,9 +9,10 @@ use serde_json::Value;
 pub const FIELD_MANAGER: &str = "nudge-sources";
 
 /// Returns the manager other than sources that set `spec.version` of the config with these metadata.
-pub fn version_holder(meta: &ObjectMeta) -> Option<&str> {
-    let is_holder = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() != Some(FIELD_MANAGER) && has_version(entry);
-    let entry = meta.managed_fields.iter().flatten().find(is_holder)?;
+pub fn version_manager(meta: &ObjectMeta) -> Option<&str> {
+    let is_manager =
+        |entry: &&ManagedFieldsEntry| entry.manager.as_deref() != Some(FIELD_MANAGER) && has_version(entry);
+    let entry = meta.managed_fields.iter().flatten().find(is_manager)?;
     Some(entry.manager.as_deref().unwrap_or("somebody"))
 }
 
@@ -51,12 +52,12 @@ mod tests {
 
     #[test]
     fn who_sets_the_field_holds_it_until_it_is_released() {
-        assert_eq!(version_holder(&ObjectMeta::default()), None);
-        assert_eq!(version_holder(&config(&[(FIELD_MANAGER, true), ("flux", false)]).metadata), None);
+        assert_eq!(version_manager(&ObjectMeta::default()), None);
+        assert_eq!(version_manager(&config(&[(FIELD_MANAGER, true), ("flux", false)]).metadata), None);
         let mut held = config(&[(FIELD_MANAGER, true), ("flux", true)]);
-        assert_eq!(version_holder(&held.metadata), Some("flux"));
+        assert_eq!(version_manager(&held.metadata), Some("flux"));
         held.metadata.managed_fields = Some(release_version_field(&held));
-        assert_eq!(version_holder(&held.metadata), None);
+        assert_eq!(version_manager(&held.metadata), None);
         let kept = serde_json::to_value(&held.metadata.managed_fields).unwrap();
         assert_eq!(kept[1]["fieldsV1"]["f:spec"], json!({"f:historyLimit": {}}));
         assert_eq!(kept[0]["fieldsV1"]["f:spec"]["f:version"], json!({}));

@@ -12,10 +12,10 @@ use nudge_api::{
 
 use super::config_faults::config_faults;
 use super::gated_version::{needed_approval, override_reason};
-use crate::followed_objects::withheld_by_pace;
+use crate::followed_objects::pace_gate;
 use crate::governance::{Block, EffectiveRules, Policies, RuleOwner};
 use crate::requester::{bounded_user, noted_retry_time};
-use crate::rollout::{Now, Subject, holds_first};
+use crate::rollout::{Now, Subject, stops_first_version};
 
 /// A version that may be requested.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct VersionCandidate<'a> {
 
 /// Returns why the version will not begin or continue, with the time when each reason ends by itself. Of the decisions of
 /// users, those count of which the controller does not say otherwise.
-pub fn foreseen_holds(
+pub fn foreseen_blocks(
     config: &VersionedConfig,
     candidate: VersionCandidate<'_>,
     pods: &[Subject],
@@ -42,11 +42,11 @@ pub fn foreseen_holds(
         &config.spec,
         Override::reader_time(now.time.0),
     );
-    let mut holds: Vec<Block> = faults.into_iter().map(|why| Block { why, until: None }).collect();
+    let mut blocks: Vec<Block> = faults.into_iter().map(|why| Block { why, until: None }).collect();
     if override_reason(config, candidate.version, now).is_some() {
-        return holds;
+        return blocks;
     }
-    holds.extend(failure(config, candidate).map(|why| Block { why, until: None }));
+    blocks.extend(failure(config, candidate).map(|why| Block { why, until: None }));
     // The way back waits for nothing, unless everybody who edits the text could request it.
     let status = config.status.clone().unwrap_or_default();
     let is_return = [&status.current_version, &status.previous_version]
@@ -54,19 +54,19 @@ pub fn foreseen_holds(
         .flatten()
         .any(|version| version == candidate.version);
     if is_return && !config.spec.follows_text() {
-        return holds;
+        return blocks;
     }
     let approval = needed_approval(candidate.version, config, &status, policies, now);
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    holds.extend(
-        approval.and_then(|needed| approval_hold(name, candidate, &needed)).map(|why| Block { why, until: None }),
+    blocks.extend(
+        approval.and_then(|needed| approval_block(name, candidate, &needed)).map(|why| Block { why, until: None }),
     );
-    holds.extend(EffectiveRules::of(&config.spec.rollout, policies).blocks(now.time.0));
-    holds.extend(pace(config, candidate.version, now));
+    blocks.extend(EffectiveRules::of(&config.spec.rollout, policies).blocks(now.time.0));
+    blocks.extend(pace(config, candidate.version, now));
     if status.current_version.is_none() && pods.iter().all(|pod| pod.runs.is_none()) {
-        holds.retain(|block| holds_first(block.why.reason));
+        blocks.retain(|block| stops_first_version(block.why.reason));
     }
-    holds
+    blocks
 }
 
 /// Returns why a version whose content failed is not tried again.
@@ -86,7 +86,7 @@ fn failure(config: &VersionedConfig, candidate: VersionCandidate<'_>) -> Option<
 }
 
 /// Returns why the decisions of users do not let the version continue.
-fn approval_hold(
+fn approval_block(
     config: &str,
     candidate: VersionCandidate<'_>,
     (needed, owner): &(Approval, RuleOwner),
@@ -131,8 +131,8 @@ fn pace(config: &VersionedConfig, version: &str, now: Now<'_>) -> Option<Block> 
         let settle_time = Time(Timestamp::from_second(now.time.0.as_second()).unwrap_or(now.time.0));
         status.internal.text = Some(TextStatus { version: version.to_owned(), settle_time });
     }
-    let withheld = withheld_by_pace(config, &status, noted_retry_time(config).as_ref(), now)?;
-    Some(Block { why: withheld.why, until: withheld.ends_at })
+    let gate = pace_gate(config, &status, noted_retry_time(config).as_ref(), now)?;
+    Some(Block { why: gate.why, until: gate.ends_at })
 }
 
 #[cfg(test)]
@@ -142,11 +142,16 @@ mod tests {
     use super::*;
     use crate::rollout::SteadyTime;
 
-    fn holds(spec: &Value, status: &Value, version: &str) -> Vec<(Reason, String)> {
-        holds_with(spec, status, version, &[])
+    fn blocks(spec: &Value, status: &Value, version: &str) -> Vec<(Reason, String)> {
+        blocks_with(spec, status, version, &[])
     }
 
-    fn holds_with(spec: &Value, status: &Value, version: &str, approvals: &[VersionApproval]) -> Vec<(Reason, String)> {
+    fn blocks_with(
+        spec: &Value,
+        status: &Value,
+        version: &str,
+        approvals: &[VersionApproval],
+    ) -> Vec<(Reason, String)> {
         let config = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
             "spec": spec, "status": status,
@@ -154,12 +159,12 @@ mod tests {
         let time = Time("2026-11-28T12:00:00Z".parse().unwrap());
         let candidate = VersionCandidate { version, digest: Some("sha256:0"), approvals };
         let now = Now { time: &time, steady: SteadyTime(0) };
-        let blocks = foreseen_holds(&config.unwrap(), candidate, &[], &Policies::default(), now);
+        let blocks = foreseen_blocks(&config.unwrap(), candidate, &[], &Policies::default(), now);
         blocks.into_iter().map(|block| (block.why.reason, block.why.message)).collect()
     }
 
     fn reasons(spec: &Value, status: &Value, version: &str) -> Vec<Reason> {
-        holds(spec, status, version).into_iter().map(|(reason, _)| reason).collect()
+        blocks(spec, status, version).into_iter().map(|(reason, _)| reason).collect()
     }
 
     #[test]
@@ -173,7 +178,7 @@ mod tests {
         let text = json!({"objects": ["ConfigMap"], "rollout": rollout});
         assert_eq!(reasons(&text, &status, "1"), [Reason::OnHold, Reason::OutsideWindow], "a text waits for gates");
         assert_eq!(reasons(&spec, &json!({}), "1"), [Reason::AwaitingApproval], "the first version breaks nothing");
-        let approval = &holds(&text, &status, "3")[0].1;
+        let approval = &blocks(&text, &status, "3")[0].1;
         let expected = "spec.rollout requires approvals of 3 users, who must not have made or requested it (kubectl nudge approve)";
         assert_eq!(approval, expected);
     }
@@ -196,8 +201,8 @@ mod tests {
         let approve = |user: &str, counted| decide(user, "Approve", "sha256:0", counted);
         let spec = json!({"version": "2", "rollout": {"approval": {"required": 2, "notAuthor": false}}});
         let message = |approvals: &[VersionApproval]| {
-            let holds = holds_with(&spec, &json!({"currentVersion": "2"}), "3", approvals);
-            holds.into_iter().map(|(_, message)| message).collect::<String>()
+            let blocks = blocks_with(&spec, &json!({"currentVersion": "2"}), "3", approvals);
+            blocks.into_iter().map(|(_, message)| message).collect::<String>()
         };
         let none = "spec.rollout requires approvals of 2 users (kubectl nudge approve)";
         assert_eq!(message(&[]), none);
@@ -216,7 +221,7 @@ mod tests {
             json!({"version": "3", "fromVersion": "2", "startTime": "2026-11-28T11:59:30Z", "outcome": "RolledBack"});
         let status = json!({"currentVersion": "2", "rollout": {"failure": failure}, "releases": [release]});
         assert_eq!(reasons(&json!({"version": "2"}), &status, "3"), [Reason::Failed]);
-        let early = holds(&json!({"objects": ["ConfigMap"]}), &status, "");
+        let early = blocks(&json!({"objects": ["ConfigMap"]}), &status, "");
         let message = "version of this text begins a minute after the last move began".to_owned();
         assert_eq!(early, [(Reason::Unsettled, message)]);
         assert_eq!(reasons(&json!({"version": "2"}), &status, "4"), []);

@@ -1,14 +1,14 @@
-//! What will hold a version, as far as it can be foreseen.
+//! What will block a version, as far as it can be foreseen.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConditionType, Explanation, PartKind, Reason, VersionedConfig, find_condition};
-use nudge_core::config::{PlannedMove, VersionCandidate, foreseen_holds};
+use nudge_core::config::{PlannedMove, VersionCandidate, foreseen_blocks};
 use nudge_core::governance::sealed_digest;
 use nudge_core::pods::PodState;
-use nudge_core::rollout::{Now, SteadyTime, Subject, holds_others_up};
+use nudge_core::rollout::{Now, SteadyTime, Subject, blocks_others};
 use nudge_core::versions::is_nearly_full;
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ const FORBIDDEN: &str = "Forbidden";
 /// A reason why a version will not begin or continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Hold {
+pub(super) struct Blocker {
     pub(super) reason: &'static str,
     pub(super) message: String,
     /// The time when it ends by itself.
@@ -30,7 +30,7 @@ pub(super) struct Hold {
     pub(super) until_time: Option<Time>,
 }
 
-impl From<Explanation> for Hold {
+impl From<Explanation> for Blocker {
     fn from(explanation: Explanation) -> Self {
         Self { reason: explanation.reason.as_str(), message: explanation.message, until_time: None }
     }
@@ -42,20 +42,20 @@ pub(super) struct ConfigPods<'a> {
     pub(super) by_steps: &'a [Subject],
 }
 
-/// Returns what will hold the version. `restarts` says whether workloads are restarted.
-pub(super) fn holds(
+/// Returns what will block the version. `restarts` says whether workloads are restarted.
+pub(super) fn blockers(
     planned: &PlannedVersion,
     facts: &ClusterFacts,
     course: &PlannedMove,
     pods: &ConfigPods<'_>,
     restarts: bool,
     now: Timestamp,
-) -> Vec<Hold> {
+) -> Vec<Blocker> {
     let config = &planned.config;
-    let mut holds: Vec<Hold> = planned.faults.iter().cloned().map(Hold::from).collect();
-    holds.extend(facts.missing_rights.iter().filter_map(|right| right.hold(planned, restarts)));
+    let mut blockers: Vec<Blocker> = planned.faults.iter().cloned().map(Blocker::from).collect();
+    blockers.extend(facts.missing_rights.iter().filter_map(|right| right.blocker(planned, restarts)));
     if matches!(course, PlannedMove::Nothing) {
-        return holds;
+        return blockers;
     }
     let sealed = planned.version.as_deref().and_then(|version| config.status.as_ref()?.version(version));
     let digest = sealed.map(sealed_digest);
@@ -63,29 +63,31 @@ pub(super) fn holds(
     let candidate = VersionCandidate { version, digest: digest.as_deref(), approvals: &facts.approvals };
     let time = Time(now);
     let now = Now { time: &time, steady: SteadyTime(0) };
-    let foreseen = foreseen_holds(config, candidate, pods.by_steps, &facts.policies, now);
-    holds.extend(foreseen.into_iter().map(|block| Hold { until_time: block.until.map(Time), ..Hold::from(block.why) }));
-    holds.extend(other_config(config, facts, pods.live).map(Hold::from));
+    let foreseen = foreseen_blocks(config, candidate, pods.by_steps, &facts.policies, now);
+    blockers.extend(
+        foreseen.into_iter().map(|block| Blocker { until_time: block.until.map(Time), ..Blocker::from(block.why) }),
+    );
+    blockers.extend(other_config(config, facts, pods.live).map(Blocker::from));
     let healthy = course.steps().last().map_or(0, |step| step.healthy);
     if !course.steps().is_empty() && !pods.by_steps.is_empty() && healthy == 0 {
         let message = "no pod of the config is healthy now, so none could show whether the version is good";
-        holds.push(Reason::NobodyToJudge.explained(message).into());
+        blockers.push(Reason::NobodyToJudge.explained(message).into());
     }
     if sealed.is_none() && config.status.as_ref().is_some_and(is_nearly_full) && !config.spec.follows_text() {
         let message = "the config has almost as many versions as it can have; delete some with kubectl nudge delete";
-        holds.push(Reason::HistoryFull.explained(message).into());
+        blockers.push(Reason::HistoryFull.explained(message).into());
     }
-    let present = present_hold(planned);
+    let present = present_blocker(planned);
     if let Some(present) = present {
         // Nudge itself has seen more than can be foreseen.
-        holds.retain(|hold| hold.reason != present.reason);
-        holds.push(present);
+        blockers.retain(|blocker| blocker.reason != present.reason);
+        blockers.push(present);
     }
-    holds
+    blockers
 }
 
 impl MissingRight {
-    fn hold(&self, planned: &PlannedVersion, restarts: bool) -> Option<Hold> {
+    fn blocker(&self, planned: &PlannedVersion, restarts: bool) -> Option<Blocker> {
         let config = &planned.config;
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let namespace = config.metadata.namespace.as_deref().unwrap_or_default();
@@ -105,7 +107,7 @@ impl MissingRight {
             }
             Self::OfNudge(kind @ AttendedKind::Workloads) if restarts => by_nudge(*kind, "restart the workloads of"),
             Self::OfNudge(_) => None,
-            Self::OfUser(right) => Some(Hold {
+            Self::OfUser(right) => Some(Blocker {
                 reason: FORBIDDEN,
                 message: format!(
                     "you may not {} {} {name}, which requests the version; ask the namespace's admin for that right",
@@ -127,15 +129,15 @@ fn other_config(config: &VersionedConfig, facts: &ClusterFacts, pods: &[&PodStat
         .collect();
     let is_first = |other: &&VersionedConfig| {
         let name = other.metadata.name.as_deref().unwrap_or_default();
-        other.status.as_ref().is_some_and(holds_others_up)
+        other.status.as_ref().is_some_and(blocks_others)
             && shared.iter().any(|(config, account)| *config == name && other.spec.admits(account))
     };
     let other = facts.configs.iter().find(is_first)?.metadata.name.as_deref().unwrap_or_default();
     Some(Reason::WaitingFor.explained(format!("config {other}, which shares pods with this one, is being moved")))
 }
 
-/// Returns what Nudge says that holds the version now, if the config requests it already.
-fn present_hold(planned: &PlannedVersion) -> Option<Hold> {
+/// Returns what Nudge says that blocks the version now, if the config requests it already.
+fn present_blocker(planned: &PlannedVersion) -> Option<Blocker> {
     let config = &planned.config;
     let status = config.status.as_ref()?;
     let is_requested = planned.version.is_some() && planned.requested_version == planned.version;
@@ -156,6 +158,6 @@ fn present_hold(planned: &PlannedVersion) -> Option<Hold> {
             | Reason::RollingBack
             | Reason::Unknown
     );
-    let until_time = status.rollout.withheld.as_ref().and_then(|withheld| withheld.until_time.clone());
-    (!is_progress).then(|| Hold { reason: reason.as_str(), message: condition.message.clone(), until_time })
+    let until_time = status.rollout.gate.as_ref().and_then(|gate| gate.until_time.clone());
+    (!is_progress).then(|| Blocker { reason: reason.as_str(), message: condition.message.clone(), until_time })
 }

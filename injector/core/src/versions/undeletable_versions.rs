@@ -7,18 +7,18 @@ use nudge_api::VersionedConfig;
 use super::history_limit::may_prune;
 use super::version_room::is_nearly_full;
 use crate::keys::PartMeta;
-use crate::pods::{ObjectHolders, PodState};
+use crate::pods::{ObjectReferrers, PodState};
 
 /// The maximum number of versions that a message names.
 const MAX_NAMED_VERSIONS: usize = 8;
 
 /// Returns which versions of a history that is nearly full can't be deleted, and who holds them; `None` if the history
 /// has room, or nobody holds a version that would be deleted otherwise.
-pub fn held_versions(
+pub fn undeletable_versions(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
     pods: &[Arc<PodState>],
-    named: &ObjectHolders,
+    named: &ObjectReferrers,
 ) -> Option<String> {
     config.status.as_ref().filter(|status| is_nearly_full(status))?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
@@ -73,7 +73,7 @@ mod tests {
         (serde_json::from_value(config).unwrap(), parts)
     }
 
-    fn holders(maps: &[&str]) -> ObjectHolders {
+    fn holders(maps: &[&str]) -> ObjectReferrers {
         let holder = |map: &&str| ((PartKind::ConfigMap, (*map).to_owned()), "ReplicaSet web-5d8".to_owned());
         maps.iter().map(holder).collect()
     }
@@ -87,11 +87,11 @@ mod tests {
             references: [(PartKind::ConfigMap, "shop-3".to_owned())].into(),
             ..PodState::default()
         };
-        let message = held_versions(&full, &parts, &[Arc::new(pod)], &named).unwrap();
+        let message = undeletable_versions(&full, &parts, &[Arc::new(pod)], &named).unwrap();
         assert!(message.starts_with("ReplicaSet web-5d8 holds version 0, Pod web-1 holds version 3; "), "{message}");
-        assert_eq!(held_versions(&full, &parts, &[], &ObjectHolders::new()), None, "nobody holds one");
+        assert_eq!(undeletable_versions(&full, &parts, &[], &ObjectReferrers::new()), None, "nobody holds one");
         let (roomy, parts) = config(40);
-        assert_eq!(held_versions(&roomy, &parts, &[], &holders(&["shop-0"])), None, "there is room");
+        assert_eq!(undeletable_versions(&roomy, &parts, &[], &holders(&["shop-0"])), None, "there is room");
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let (full, parts) = config(45);
         let maps: Vec<String> = (0..20).map(|number| format!("shop-{number}")).collect();
         let maps: Vec<&str> = maps.iter().map(String::as_str).collect();
-        let message = held_versions(&full, &parts, &[], &holders(&maps)).unwrap();
+        let message = undeletable_versions(&full, &parts, &[], &holders(&maps)).unwrap();
         assert!(message.contains("holds version 7, and 12 more are held; "), "{message}");
         assert!(!message.contains("version 8"), "{message}");
     }
@@ -108,6 +108,6 @@ mod tests {
     fn a_version_in_use_needs_no_holder() {
         let (mut full, parts) = config(45);
         full.status.as_mut().unwrap().current_version = Some("0".to_owned());
-        assert_eq!(held_versions(&full, &parts, &[], &holders(&["shop-0"])), None);
+        assert_eq!(undeletable_versions(&full, &parts, &[], &holders(&["shop-0"])), None);
     }
 }

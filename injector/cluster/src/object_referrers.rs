@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use nudge_api::PartKind;
-use nudge_core::pods::{ObjectHolders, references};
+use nudge_core::pods::{ObjectReferrers, references};
 
 use crate::call::CallError;
 use crate::lenient_object::Lenient;
@@ -26,11 +26,11 @@ const POD: &str = "/spec";
 
 /// Returns the objects that templates of workloads of the namespace name, and those that these pods name, injected or
 /// not. Of several that name an object, it has one, and no ReplicaSet or pod unless nothing else names it.
-pub async fn object_holders(
+pub async fn object_referrers(
     client: &Client,
     namespace: &str,
     counts: impl Fn(&DynamicObject) -> bool + Sync,
-) -> Result<ObjectHolders, CallError> {
+) -> Result<ObjectReferrers, CallError> {
     let kinds = [
         (ApiResource::erase::<Deployment>(&()), TEMPLATE),
         (ApiResource::erase::<StatefulSet>(&()), TEMPLATE),
@@ -52,11 +52,11 @@ pub async fn object_holders(
             named => named,
         }
     });
-    let mut holders = ObjectHolders::new();
-    for (object, holder) in try_join_all(lists).await?.into_iter().flatten() {
-        holders.entry(object).or_insert(holder);
+    let mut referrers = ObjectReferrers::new();
+    for (object, referrer) in try_join_all(lists).await?.into_iter().flatten() {
+        referrers.entry(object).or_insert(referrer);
     }
-    Ok(holders)
+    Ok(referrers)
 }
 
 /// Returns what the objects of a kind that count name in the specification of their pods.
@@ -71,12 +71,12 @@ async fn named_by(
     let listing = || format!("listing {} in {namespace}", kind.plural);
     let (mut named, mut fault) = (Named::new(), None);
     for_each_listed(listing, &api, ListParams::default(), |Lenient(mut object)| {
-        let holder = format!("{} {}", kind.kind, object.name_any());
+        let referrer = format!("{} {}", kind.kind, object.name_any());
         let is_counted = counts(&object);
         let spec = object.data.pointer_mut(pod_spec).filter(|_| is_counted).map(std::mem::take);
         match spec.map(serde_json::from_value::<PodSpec>).transpose() {
             Ok(spec) => {
-                named.extend(spec.iter().flat_map(references).map(|object| (object, holder.clone())));
+                named.extend(spec.iter().flat_map(references).map(|object| (object, referrer.clone())));
             }
             Err(error) => fault = Some(error),
         }

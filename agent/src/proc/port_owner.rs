@@ -15,7 +15,7 @@ const LISTEN_STATE: &str = "0A";
 
 /// The process that listens at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PortHolder {
+pub enum PortOwner {
     /// A process that the agent can see.
     Process {
         /// The ID of the process.
@@ -29,7 +29,7 @@ pub enum PortHolder {
     Unknown,
 }
 
-impl fmt::Display for PortHolder {
+impl fmt::Display for PortOwner {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { pid, name } => write!(out, "process {pid} ({name})"),
@@ -40,11 +40,11 @@ impl fmt::Display for PortHolder {
 }
 
 /// Finds the process that listens at `address`, or at all addresses.
-pub fn find_port_holder(address: SocketAddr) -> PortHolder {
+pub fn find_port_owner(address: SocketAddr) -> PortOwner {
     let files = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
     let sockets = files.into_iter().filter_map(|file| fs::read_to_string(file).ok());
     let Some(socket) = sockets.into_iter().find_map(|table| parse_listening_socket(&table, address)) else {
-        return PortHolder::Unknown;
+        return PortOwner::Unknown;
     };
     let link = format!("socket:[{}]", socket.inode);
     let holds_port = |pid: &i32| {
@@ -54,9 +54,9 @@ pub fn find_port_holder(address: SocketAddr) -> PortHolder {
     match process_ids().filter(holds_port).min() {
         Some(pid) => {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            PortHolder::Process { pid, name: one_line(name.trim_end(), MAX_NAME_BYTES) }
+            PortOwner::Process { pid, name: one_line(name.trim_end(), MAX_NAME_BYTES) }
         }
-        None => PortHolder::User(socket.uid),
+        None => PortOwner::User(socket.uid),
     }
 }
 
@@ -118,16 +118,16 @@ mod tests {
         let first = TcpListener::bind("127.0.8.1:0").unwrap();
         let unspecified = TcpListener::bind("0.0.0.0:0").unwrap();
         let find = |listener: &TcpListener, ip: [u8; 4]| {
-            find_port_holder(SocketAddr::new(ip.into(), listener.local_addr().unwrap().port()))
+            find_port_owner(SocketAddr::new(ip.into(), listener.local_addr().unwrap().port()))
         };
         for found in [find(&first, [127, 0, 8, 1]), find(&unspecified, [127, 0, 8, 2])] {
             assert!(
-                matches!(&found, PortHolder::Process { pid, name } if *pid == own_pid && !name.is_empty()),
+                matches!(&found, PortOwner::Process { pid, name } if *pid == own_pid && !name.is_empty()),
                 "{found}"
             );
         }
         // The port of the first listener stays taken, so no other test listens there.
-        assert_eq!(find(&first, [127, 0, 8, 2]), PortHolder::Unknown);
+        assert_eq!(find(&first, [127, 0, 8, 2]), PortOwner::Unknown);
     }
 
     #[cfg(target_endian = "little")]

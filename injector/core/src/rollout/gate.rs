@@ -5,14 +5,14 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{Explanation, Reason, WithheldStatus};
+use nudge_api::{Explanation, GateStatus, Reason};
 
 use super::clock::SteadyTime;
 use super::{Continuation, Effects};
 
-/// A version that may not continue, with the reason.
+/// A gate that a version may not pass: approval, windows, a hold, the pace of texts, or an invalid spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Withheld {
+pub struct ClosedGate {
     /// The reason and the message.
     pub why: Explanation,
     /// The time when the reason may have changed even if no change is observed.
@@ -25,24 +25,24 @@ pub struct Withheld {
 }
 
 /// Returns whether even the first version of a config waits because of this reason while no pod runs any version.
-pub(crate) fn holds_first(reason: Reason) -> bool {
+pub(crate) fn stops_first_version(reason: Reason) -> bool {
     matches!(reason, Reason::AwaitingApproval | Reason::PoliciesUnknown | Reason::InvalidSpec | Reason::UnknownTimeZone)
 }
 
-impl Withheld {
+impl ClosedGate {
     /// Returns whether even the first version of a config waits while no pod runs any version. That version could break
     /// nothing, so the time does not matter. But unknown policies may require approval, and nothing begins with an
     /// unusable spec.
-    pub(super) fn holds_first(&self) -> bool {
-        holds_first(self.why.reason)
+    pub(super) fn stops_first_version(&self) -> bool {
+        stops_first_version(self.why.reason)
     }
 
-    /// Returns the effects of a rollout that is held, which the progress deadline does not end.
+    /// Returns the effects of a rollout at a closed gate, which the progress deadline does not end.
     pub(super) fn effects(&self) -> Effects {
         if self.keeps_message {
             return Effects { reconcile_at: self.recheck_at, ..Effects::default() };
         }
-        let withheld = Some(WithheldStatus { reason: self.why.reason, until_time: self.ends_at.map(Time) });
-        Effects { reconcile_at: self.recheck_at, ..Continuation::Held { why: self.why.clone(), withheld }.into() }
+        let gate = Some(GateStatus { reason: self.why.reason, until_time: self.ends_at.map(Time) });
+        Effects { reconcile_at: self.recheck_at, ..Continuation::Blocked { why: self.why.clone(), gate }.into() }
     }
 }
