@@ -15,7 +15,7 @@ use super::cell::Cells;
 use super::gates::{AnalysisDetail, ApprovalDetail, analyses, approval, opening_time};
 use super::row::{Attention, Row, attention_to};
 use crate::output::rollout_report::{analysis_text, evidence_text, override_text, release_reason};
-use crate::output::status::Report;
+use crate::output::status::{self, Report};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -115,11 +115,8 @@ struct ReleaseDetail {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ConditionDetail {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    message: String,
+    #[serde(flatten)]
+    condition: status::Condition,
     /// The general meaning of the reason.
     meaning: &'static str,
     attention: Attention,
@@ -262,10 +259,7 @@ impl ConditionDetail {
         let facts = Reason::named(&condition.reason).facts();
         let time: Timestamp = condition.last_transition_time.0;
         Self {
-            kind: condition.type_.clone(),
-            status: condition.status.clone(),
-            reason: condition.reason.clone(),
-            message: condition.message.clone(),
+            condition: status::Condition::new(condition),
             meaning: facts.meaning,
             attention: attention_to(condition),
             action: facts.needs_action,

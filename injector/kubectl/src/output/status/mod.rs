@@ -74,7 +74,7 @@ pub(crate) struct Report {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Condition {
+pub(crate) struct Condition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
@@ -83,7 +83,7 @@ struct Condition {
 }
 
 impl Condition {
-    fn new(condition: &v1::Condition) -> Self {
+    pub(crate) fn new(condition: &v1::Condition) -> Self {
         Self {
             kind: condition.type_.clone(),
             status: condition.status.clone(),
