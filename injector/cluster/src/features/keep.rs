@@ -13,15 +13,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::node_versions::{VersionsError, read_kubelet_versions, read_server_version};
 use crate::jitter::with_jitter;
 
 /// The time between two reads of versions. An upgrade of a cluster takes hours.
 const READ_INTERVAL: Duration = Duration::from_mins(5);
-/// The time that one read may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The waits after failures, before anything is known.
 const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(15) };
 
@@ -65,9 +63,8 @@ pub async fn keep_features(
 ) {
     let mut failures = 0;
     loop {
-        let result = timeout(READ_TIMEOUT, read_versions(&client, &overrides)).await;
-        let error = match result {
-            Ok(Ok((server, kubelets))) => {
+        match read_versions(&client, &overrides).await {
+            Ok((server, kubelets)) => {
                 let features = supported_features(server, kubelets.iter().copied(), &overrides);
                 let before = known.send_replace(Some(features));
                 if before != Some(features) {
@@ -83,17 +80,16 @@ pub async fn keep_features(
                     );
                     metrics.set(features);
                 }
-                None
+                failures = 0;
             }
-            Ok(Err(error)) => Some(chain(&error)),
-            Err(_) => Some(format!("the API server did not answer within {READ_TIMEOUT:?}")),
-        };
-        if let Some(error) = &error
-            && failures == 0
-        {
-            tracing::warn!(error, "versions of the cluster not read; keeping the known features");
+            Err(error) => {
+                if failures == 0 {
+                    let error = chain(&error);
+                    tracing::warn!(error, "versions of the cluster not read; keeping the known features");
+                }
+                failures += 1;
+            }
         }
-        failures = if error.is_some() { failures + 1 } else { 0 };
         if known.borrow().is_some() {
             sleep(with_jitter(READ_INTERVAL)).await;
         } else {
