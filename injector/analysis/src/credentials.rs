@@ -6,7 +6,7 @@ use hyper::header::HeaderValue;
 use kube::Client;
 use nudge_cluster::credential_secret::{CredentialSecret, CredentialSecretError};
 use nudge_core::outbound::Address;
-use nudge_outbound::{Authorities, authorities_from_pem};
+use nudge_outbound::{Authorities, authorities_from_pem, sensitive};
 use zeroize::Zeroizing;
 
 /// The reason why the Secret is not used. No message repeats a value.
@@ -61,14 +61,7 @@ fn credentials_of(secret: &CredentialSecret, name: &str, address: &Address) -> R
         (None, None, None) if roots.is_some() => None,
         _ => return Err(unusable()),
     };
-    let authorization = match text.map(Zeroizing::new) {
-        Some(text) => {
-            let mut header = HeaderValue::from_bytes(&text).map_err(|_| unusable())?;
-            header.set_sensitive(true);
-            Some(header)
-        }
-        None => None,
-    };
+    let authorization = text.map(|text| sensitive(&Zeroizing::new(text)).ok_or_else(unusable)).transpose()?;
     Ok(Credentials { authorization, roots })
 }
 

@@ -7,10 +7,10 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION};
 use jiff::{SignedDuration, Timestamp};
 use nudge_core::outbound::Address;
-use nudge_outbound::{Authorities, Reach, request};
+use nudge_outbound::{Authorities, Reach, request, sensitive};
 use ring::rand::SystemRandom;
 use ring::rsa::KeyPair;
 use ring::signature::RSA_PKCS1_SHA256;
@@ -89,8 +89,7 @@ pub(crate) async fn fetch_token(
     if !app.api.tls {
         return Err(GitError::App("the address of the API must begin with https://".to_owned()));
     }
-    let mut proof = HeaderValue::try_from(proof(app, now)?.as_str()).map_err(|_| GitError::AppKey)?;
-    proof.set_sensitive(true);
+    let proof = sensitive(proof(app, now)?.as_bytes()).ok_or(GitError::AppKey)?;
     let path = format!("{}/app/installations/{}/access_tokens", app.api.prefix, app.installation);
     let token_request = Request::post(path)
         .header(AUTHORIZATION, proof)

@@ -5,11 +5,11 @@ use std::fs;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request as HttpRequest, Response};
 use nudge_core::outbound::Address;
 use nudge_core::remote::GitUrl;
-use nudge_outbound::{Authorities, Bounds, HttpError, Reach};
+use nudge_outbound::{Authorities, Bounds, HttpError, Reach, sensitive};
 use nudge_protocol::hex::hex;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use ring::digest::{SHA256, digest};
@@ -147,9 +147,7 @@ impl Server<'_> {
         }
         let mut headers = HeaderMap::new();
         if let Some(authorization) = self.authorization {
-            let mut value = HeaderValue::try_from(authorization.as_str()).map_err(|_| GitError::Token)?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
+            headers.insert(AUTHORIZATION, sensitive(authorization.as_bytes()).ok_or(GitError::Token)?);
         }
         let default_address = || {
             let path = request.url.path();
@@ -289,9 +287,7 @@ pub fn usable_headers(headers: &BTreeMap<String, String>) -> HeaderMap {
     let usable = headers.iter().take(32).filter_map(|(name, value)| {
         let name = HeaderName::try_from(name.as_str()).ok()?;
         let name = (!RESERVED_HEADERS.contains(&name.as_str())).then_some(name)?;
-        let mut value = HeaderValue::try_from(value.as_str()).ok()?;
-        value.set_sensitive(true);
-        Some((name, value))
+        Some((name, sensitive(value.as_bytes())?))
     });
     usable.collect()
 }

@@ -101,6 +101,13 @@ pub async fn exchange(
     }
 }
 
+/// Returns a value of a header that logs do not show; `None` if a header can't have it.
+pub fn sensitive(value: &[u8]) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};

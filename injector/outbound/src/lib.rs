@@ -9,4 +9,4 @@ mod tls_fault;
 
 pub use authorities::{Authorities, authorities_from_pem, system_authorities};
 pub use connect::{ConnectError, Reach, connect, resolve};
-pub use http::{Bounds, HttpError, exchange, request};
+pub use http::{Bounds, HttpError, exchange, request, sensitive};

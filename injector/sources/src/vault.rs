@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::CONTENT_TYPE;
 use hyper::{Request, Response};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -21,7 +21,7 @@ use nudge_cluster::call::call;
 use nudge_core::outbound::Address;
 use nudge_core::sources::{selects_key, vault_address};
 use nudge_core::versions::Contents;
-use nudge_outbound::{Authorities, Bounds, HttpError, Reach, authorities_from_pem, request};
+use nudge_outbound::{Authorities, Bounds, HttpError, Reach, authorities_from_pem, request, sensitive};
 use nudge_protocol::error_chain::chain;
 use serde::Deserialize;
 use serde_json::json;
@@ -239,8 +239,7 @@ impl Vault {
     async fn get_secret(&self, server: &Server, login: &Login) -> Result<SecretContent, VaultError> {
         let kv = &self.spec.kv;
         let engine = if kv.version == 1 { "" } else { "data/" };
-        let mut token = HeaderValue::from_str(&login.token).map_err(|_| VaultError::NotKv(kv.version))?;
-        token.set_sensitive(true);
+        let token = sensitive(login.token.as_bytes()).ok_or(VaultError::NotKv(kv.version))?;
         let secret_request = Request::get(format!("{}/v1/{}/{engine}{}", server.address.prefix, kv.mount, kv.path))
             .header("x-vault-token", token)
             .body(Full::default())

@@ -4,6 +4,7 @@ use std::fmt::{Display, Write as _};
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
+use nudge_outbound::sensitive;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -93,8 +94,5 @@ pub(crate) fn add_parameter(path: &mut String, name: &str, value: impl Display) 
 
 /// Returns a header that logs do not show, or `None` if a header can't have the text.
 fn authorization(scheme: &str, text: &str) -> Option<HeaderValue> {
-    let value = Zeroizing::new(format!("{scheme} {text}"));
-    let mut value = HeaderValue::from_str(&value).ok()?;
-    value.set_sensitive(true);
-    Some(value)
+    sensitive(Zeroizing::new(format!("{scheme} {text}")).as_bytes())
 }
