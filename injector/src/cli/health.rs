@@ -13,19 +13,20 @@ use hyper::header::CONTENT_TYPE;
 use hyper::{Request, Response, StatusCode};
 use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
 use nudge_server::http::{HttpLimits, serve_http};
+use nudge_server::listener::Listen;
 use nudge_server::metrics::ConnectionMetrics;
 use nudge_server::slots::{Bounds, Slots};
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::registry::Registry;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 /// The maximum number of connections. Each address has a share of them.
-const MAX_CONNECTIONS: usize = 64;
+pub(super) const MAX_CONNECTIONS: usize = 64;
 /// The maximum age of the counts in an answer.
 const MAX_COUNT_AGE: Duration = Duration::from_secs(1);
 /// The maximum duration of a connection.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 const HTTP_LIMITS: HttpLimits =
     HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
 
@@ -100,28 +101,33 @@ fn reply(status: StatusCode, media_type: &'static str, text: String) -> Response
     response
 }
 
-/// Serves forever.
-pub(super) async fn serve(listener: TcpListener, health: Arc<Health>) {
+/// Serves forever. Each connection lasts for `longest` at most.
+pub(super) async fn serve<L>(name: &'static str, listener: L, bounds: Bounds, longest: Duration, health: Arc<Health>)
+where
+    L: Listen,
+    L::Stream: AsyncRead + AsyncWrite + Unpin,
+{
     let metrics = ConnectionMetrics::default();
-    let server = Server { name: "health", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
-    let clients = Clients { slots: Slots::new(Bounds::shared(MAX_CONNECTIONS), metrics), health };
+    let server = Server { name, metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
+    let clients = Clients { slots: Slots::new(bounds, metrics), longest, health };
     server.run(listener, Arc::new(clients), pending()).await;
 }
 
 struct Clients {
     slots: Slots,
+    longest: Duration,
     health: Arc<Health>,
 }
 
-impl Handler<TcpStream> for Clients {
-    fn slots(&self, _: &TcpStream, _: IpAddr) -> &Slots {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Handler<S> for Clients {
+    fn slots(&self, _: &S, _: IpAddr) -> &Slots {
         &self.slots
     }
 
-    async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
+    async fn serve(&self, connection: Connection<S>) -> Result<(), ConnectionError> {
         let Connection { stream, stop_signal, .. } = connection;
         let answer = async |request| self.health.answer(&request);
-        let result = timeout(CONNECTION_TIMEOUT, serve_http(stream, &HTTP_LIMITS, stop_signal.wait(), answer)).await;
+        let result = timeout(self.longest, serve_http(stream, &HTTP_LIMITS, stop_signal.wait(), answer)).await;
         result.unwrap_or(Err(ConnectionError::Client))
     }
 }

@@ -1,25 +1,21 @@
 //! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the serving
 //! process. Clients on the network can't take the slots of probes.
 //!
-//! The question is `live` or `ready`, the answer is `ok` or a message, and then the connection ends.
+//! The questions are requests of `/healthz` or `/readyz` by HTTP.
 
 use std::fs;
-use std::future::pending;
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
-use nudge_server::metrics::ConnectionMetrics;
-use nudge_server::slots::{Bounds, Sharing, Slots};
+use nudge_server::slots::{Bounds, Sharing};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::health::Health;
+use super::health::{self, Health};
 
 /// The maximum number of connections. Probes ask one after another.
 const MAX_CONNECTIONS: usize = 8;
@@ -28,10 +24,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum wait for an answer. It is less than the timeout of a probe, so that the probe can say why there was no
 /// answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// The maximum bytes of a question or an answer.
-const MAX_MESSAGE_BYTES: u64 = 1024;
-/// The answer if the check succeeds.
-const OK: &str = "ok";
+/// The maximum bytes of an answer, with its head.
+const MAX_ANSWER_BYTES: u64 = 2048;
 
 /// A question of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -43,12 +37,11 @@ pub enum HealthQuestion {
 }
 
 impl HealthQuestion {
-    const ALL: [Self; 2] = [Self::Live, Self::Ready];
-
-    fn as_str(self) -> &'static str {
+    /// Returns the name of the question, and its path.
+    fn name_and_path(self) -> (&'static str, &'static str) {
         match self {
-            Self::Live => "live",
-            Self::Ready => "ready",
+            Self::Live => ("live", "/healthz"),
+            Self::Ready => ("ready", "/readyz"),
         }
     }
 }
@@ -68,7 +61,7 @@ pub struct HealthSettings {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HealthError {
     /// The check failed.
-    #[error("not {}: {message}", question.as_str())]
+    #[error("not {}: {message}", question.name_and_path().0)]
     Unhealthy { question: HealthQuestion, message: String },
     /// Nothing listens at the socket.
     #[error("nothing answers at {}: nudge-injector serve does not run with this --health-socket, or is still starting", path.display())]
@@ -85,17 +78,19 @@ pub(super) fn ask(settings: &HealthSettings) -> Result<(), HealthError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(absent)?;
     let result = runtime.block_on(async { timeout(ANSWER_TIMEOUT, request_answer(path, *question)).await });
     let answer = result.map_err(|_| HealthError::Silent { path: path.clone() })?.map_err(absent)?;
-    if answer == OK { Ok(()) } else { Err(HealthError::Unhealthy { question: *question, message: answer }) }
+    answer.map_err(|message| HealthError::Unhealthy { question: *question, message })
 }
 
-async fn request_answer(path: &Path, question: HealthQuestion) -> io::Result<String> {
+async fn request_answer(path: &Path, question: HealthQuestion) -> io::Result<Result<(), String>> {
     let mut stream = UnixStream::connect(path).await?;
-    stream.write_all(question.as_str().as_bytes()).await?;
-    stream.shutdown().await?;
+    let (_, asked) = question.name_and_path();
+    stream.write_all(format!("GET {asked} HTTP/1.0\r\n\r\n").as_bytes()).await?;
     let mut text = String::new();
-    stream.take(MAX_MESSAGE_BYTES).read_to_string(&mut text).await?;
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut text).await?;
     // A process that ends meanwhile sends no text.
-    if text.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(text) }
+    let (head, message) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let is_ok = head.split(' ').nth(1) == Some("200");
+    Ok(if is_ok { Ok(()) } else { Err(message.trim_end().to_owned()) })
 }
 
 /// Listens at `path`. A process that has ended may have left its socket there.
@@ -109,43 +104,13 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Serves forever.
 pub(super) async fn serve(listener: UnixListener, health: Arc<Health>) {
-    let metrics = ConnectionMetrics::default();
     let bounds = Bounds {
         sharing: Sharing::None,
         grace: CONNECTION_TIMEOUT,
         slot_wait: ANSWER_TIMEOUT,
         ..Bounds::shared(MAX_CONNECTIONS)
     };
-    let server = Server { name: "health socket", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
-    let probes = Probes { slots: Slots::new(bounds, metrics), health };
-    server.run(listener, Arc::new(probes), pending()).await;
-}
-
-struct Probes {
-    slots: Slots,
-    health: Arc<Health>,
-}
-
-impl Handler<UnixStream> for Probes {
-    fn slots(&self, _: &UnixStream, _: IpAddr) -> &Slots {
-        &self.slots
-    }
-
-    async fn serve(&self, connection: Connection<UnixStream>) -> Result<(), ConnectionError> {
-        let result = timeout(CONNECTION_TIMEOUT, reply(connection.stream, &self.health)).await;
-        result.ok().and_then(Result::ok).ok_or(ConnectionError::Client)
-    }
-}
-
-async fn reply(mut stream: UnixStream, health: &Health) -> io::Result<()> {
-    let mut text = String::new();
-    (&mut stream).take(MAX_MESSAGE_BYTES).read_to_string(&mut text).await?;
-    let answer = match HealthQuestion::ALL.into_iter().find(|question| question.as_str() == text) {
-        Some(HealthQuestion::Live) => (health.live)(),
-        Some(HealthQuestion::Ready) => (health.ready)(),
-        None => Err("no such question; ask live or ready".to_owned()),
-    };
-    stream.write_all(answer.err().as_deref().unwrap_or(OK).as_bytes()).await
+    health::serve("health socket", listener, bounds, CONNECTION_TIMEOUT, health).await;
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use nudge_certs::Certificates;
 use nudge_cluster::index::Index;
 use nudge_cluster::watch::watch_cluster;
 use nudge_core::derived_keys::{ContentKey, Keys};
+use nudge_server::slots::Bounds;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -103,7 +104,8 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     };
     let health = Arc::new(health);
     if let Some(listener) = health_listener {
-        tasks.spawn("health", health::serve(listener, Arc::clone(&health)));
+        let (bounds, longest) = (Bounds::shared(health::MAX_CONNECTIONS), health::CONNECTION_TIMEOUT);
+        tasks.spawn("health", health::serve("health", listener, bounds, longest, Arc::clone(&health)));
     }
     if let Some(path) = health_socket {
         let listener = health_socket::bind(&path).map_err(|source| ServeError::Socket { path, source })?;
