@@ -6,14 +6,16 @@ use std::time::Duration;
 use clap::Args;
 use hyper::Response;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::ClientBuilder;
 use kube::core::{DynamicObject, Status};
 use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::kubeconfig::client_fault;
-use nudge_cluster::part_objects::part_resource;
+use nudge_cluster::part_objects::{part_resource, read_part};
+use nudge_core::publish::PublishedObject;
+use nudge_core::versions::object_name;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -90,6 +92,12 @@ impl Session {
     /// Returns the API for the objects of a kind of parts in the namespace, whatever they hold.
     pub(crate) fn parts(&self, kind: PartKind) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &part_resource(kind))
+    }
+
+    /// Reads a ConfigMap or Secret with its content, if it exists.
+    pub(crate) async fn read_part(&self, kind: PartKind, name: &str) -> Result<Option<PublishedObject>, Failure> {
+        let object = read_part::<ConfigMap, Secret>(&self.client, &self.namespace, kind, name).await;
+        object.map_err(doing(format!("reading {}", object_name(kind, name))))
     }
 
     /// Lists the objects of a kind in the namespace; messages call them `plural`.

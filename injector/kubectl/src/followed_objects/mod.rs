@@ -9,6 +9,6 @@ mod write;
 
 pub(crate) use check::{check_follows, check_text};
 pub(crate) use document::{comments, document, parse, yaml_fault};
-pub(crate) use text_object::{ConfigText, read_text};
+pub(crate) use text_object::ConfigText;
 pub(crate) use text_version::{describe, find_version, wait_for_text};
 pub(crate) use write::{WriteError, warn_of_other_writers, write};

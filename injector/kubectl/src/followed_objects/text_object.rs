@@ -4,28 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_cluster::part_objects::read_part;
 use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{Contents, object_name};
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, doing};
+use crate::failure::Failure;
 use crate::session::Session;
 
 /// The kinds of a config's objects, in the order of the parts of a version.
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
-
-/// Reads the object of this kind and name, if it exists.
-pub(crate) async fn read_text(
-    session: &Session,
-    kind: PartKind,
-    name: &str,
-) -> Result<Option<PublishedObject>, Failure> {
-    let object = read_part::<ConfigMap, Secret>(&session.client, &session.namespace, kind, name).await;
-    object.map_err(doing(format!("reading {}", object_name(kind, name))))
-}
 
 /// Returns the merge patch from an object to one with the new contents. It applies to exactly this object as it
 /// was read.
@@ -81,7 +69,7 @@ impl ConfigText {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let mut text = Self { objects: BTreeMap::new(), lacks_secret: false };
         for kind in KINDS.into_iter().filter(|kind| config.spec.owns(*kind)) {
-            match read_text(session, kind, name).await {
+            match session.read_part(kind, name).await {
                 Ok(object) => text.objects.extend(object.map(|object| (kind, object))),
                 Err(failure) if failure.status == 403 && kind == PartKind::Secret => text.lacks_secret = true,
                 Err(failure) => return Err(failure),
@@ -114,6 +102,7 @@ impl ConfigText {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
     use zeroize::Zeroizing;
 
     use super::*;

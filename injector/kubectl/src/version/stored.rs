@@ -10,7 +10,6 @@ use nudge_protocol::{VersionName, labels};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::followed_objects::read_text;
 use crate::session::Session;
 
 /// The account that creates versions of sources.
@@ -169,7 +168,7 @@ pub(crate) async fn labelled(session: &Session, config: &str, version: &str) -> 
 }
 
 async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
-    match read_text(session, part.kind, &part.name).await? {
+    match session.read_part(part.kind, &part.name).await? {
         Some(object) if object.metadata.uid.as_ref() == Some(&part.uid) => Ok(object.content.into_parts().0),
         _ => Err(Failure::new(format!(
             "{} of version {version} was deleted or replaced after the version was sealed; create it again with the same content",
