@@ -80,11 +80,12 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 }
 
 /// Waits for a call, within the deadline. `what` is the operation, with the object's name.
-pub async fn call<T>(
+pub fn call<T>(
     what: impl FnOnce() -> String,
     call: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, CallError> {
-    call_within(CALL_TIMEOUT, what, call).await
+) -> impl Future<Output = Result<T, CallError>> {
+    // An async function would have room for the call once more.
+    call_within(CALL_TIMEOUT, what, call)
 }
 
 /// Waits for a call, at most for `limit`.

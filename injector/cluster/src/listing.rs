@@ -23,7 +23,7 @@ where
 {
     let api: Api<Lenient<K>> = Api::namespaced(client.clone(), namespace);
     let listing = || format!("listing {} in {namespace}", K::plural(&()));
-    for_each_listed(listing, &api, ListParams::default(), |Lenient(object)| take(object)).await
+    Box::pin(for_each_listed(listing, &api, ListParams::default(), |Lenient(object)| take(object))).await
 }
 
 /// Calls `take` with every object that the API lists. `what` is the name of the operation in messages.

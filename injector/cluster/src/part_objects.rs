@@ -66,8 +66,8 @@ async fn put<K: PartObject + Serialize>(
 ) -> kube::Result<PublishedObject> {
     let api = Api::<K>::namespaced(client.clone(), namespace);
     let written = match replaced {
-        Some(name) => api.replace(name, params, object).await,
-        None => api.create(params, object).await,
+        Some(name) => Box::pin(api.replace(name, params, object)).await,
+        None => Box::pin(api.create(params, object)).await,
     };
     written.map(Into::into)
 }
@@ -83,8 +83,9 @@ where
     M: PartObject,
     S: PartObject,
 {
+    let client = client.clone();
     Ok(match kind {
-        PartKind::ConfigMap => Api::<M>::namespaced(client.clone(), namespace).get_opt(name).await?.map(Into::into),
-        PartKind::Secret => Api::<S>::namespaced(client.clone(), namespace).get_opt(name).await?.map(Into::into),
+        PartKind::ConfigMap => Box::pin(Api::<M>::namespaced(client, namespace).get_opt(name)).await?.map(Into::into),
+        PartKind::Secret => Box::pin(Api::<S>::namespaced(client, namespace).get_opt(name)).await?.map(Into::into),
     })
 }

@@ -112,7 +112,7 @@ impl Controller {
         let mut readiness = BTreeMap::new();
         let listing = || "listing Nodes".to_owned();
         for_each_listed(listing, &api, ListParams::default(), |node| {
-            _ = readiness.insert(node.name_any(), is_ready(node))
+            readiness.insert(node.name_any(), is_ready(node));
         })
         .await?;
         Ok(readiness)
