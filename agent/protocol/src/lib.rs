@@ -22,6 +22,7 @@ pub mod limits;
 pub mod mutex;
 pub mod named_enum;
 pub mod names;
+pub mod plural;
 pub mod reserved;
 pub mod settings;
 pub mod wire;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use nudge_protocol::plural::counted;
 use nudge_protocol::status::Overlap;
 
 use super::output::{fail, print};
@@ -55,8 +56,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
     match report.problems {
         0 => report.add_line("all is well"),
-        1 => report.add_line("1 problem"),
-        count => report.add_line(format_args!("{count} problems")),
+        count => report.add_line(counted(count, "problem")),
     }
     let printed = print(report.text.as_bytes());
     if report.problems == 0 { printed } else { ExitCode::FAILURE }
@@ -94,8 +94,9 @@ impl Report {
             match content {
                 Ok(content) => {
                     let mark = if is_current { "current" } else { "" };
-                    let (keys, bytes) = (content.values().len(), content.bytes());
-                    self.add_line(format_args!("  {mark:7}  {version}  {keys} keys, {bytes} bytes"));
+                    let keys = counted(content.values().len(), "key");
+                    let bytes = counted(content.bytes(), "byte");
+                    self.add_line(format_args!("  {mark:7}  {version}  {keys}, {bytes}"));
                     if is_current {
                         self.current.push(Arc::new(content.clone()));
                     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use nudge_protocol::plural::counted;
 use nudge_protocol::status::{NotificationStatus, Problem, Status};
 
 use super::client::{Access, get};
@@ -53,7 +54,8 @@ fn describe(status: &Status) -> String {
         let _ = writeln!(text, "{line}");
     };
     for config in &status.configs {
-        line(format!("config     {}  {}  {} keys, {} bytes", config.name, config.version, config.keys, config.bytes));
+        let (keys, bytes) = (counted(config.keys, "key"), counted(config.bytes, "byte"));
+        line(format!("config     {}  {}  {keys}, {bytes}", config.name, config.version));
         if let Some(problem) = &config.problem {
             line(format!("           PROBLEM {}: {}", problem.reason.as_str(), problem.message));
         }

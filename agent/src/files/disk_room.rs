@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use nudge_protocol::plural::counted;
 use rustix::fs::statvfs;
 
 /// The room that a file system has besides the current files.
@@ -38,7 +39,8 @@ pub enum NoRoom {
     },
     /// There are too many files.
     #[error(
-        "it has {needed} files with their links, and {free} can be made beside the current ones; put several settings into one key"
+        "it has {} with links, and {free} can be made beside the current files; put several settings into one key",
+        counted(*.needed, "file")
     )]
     Number {
         /// The number of files that must be created.

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nudge_protocol::plural::counted;
 use nudge_protocol::status::{NotificationStatus, Outcome, ProblemReason};
 use nudge_protocol::{ContainerName, VariableName};
 use time::OffsetDateTime;
@@ -192,8 +193,8 @@ impl InPlace {
             InPlaceProgress::GaveUp => (
                 Outcome::Failed,
                 format!(
-                    "the kubelet did not restart the containers, though the agent requested it (exit code 88, {} times); see the kubelet's log",
-                    self.times()
+                    "the kubelet did not restart the containers, though the agent requested it (exit code 88, {}); see the kubelet's log",
+                    counted(self.times(), "time")
                 ),
             ),
         };
@@ -219,7 +220,8 @@ fn cant_apply_fault(fault: &Inexpressible) -> SourceFault {
 /// Returns the fault of this agent's state, which is not the version's.
 fn lost_fault(times: u32) -> SourceFault {
     let message = format!(
-        "the agent asked {times} times for a restart of all containers, and came back without the version; see its log, and delete the pod"
+        "the agent requested a restart of all containers {}, and came back without the version; see its log, and delete the pod",
+        counted(times, "time")
     );
     SourceFault { reason: ProblemReason::Other, message }
 }

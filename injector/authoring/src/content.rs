@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nudge_core::versions::{Contents, MAX_PARTS};
 use nudge_protocol::block::{BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, MAX_BLOCK_BYTES};
 use nudge_protocol::limits::{MAX_KEYS, MAX_VALUE_BYTES};
+use nudge_protocol::plural::counted;
 use nudge_protocol::{Key, NameError};
 use zeroize::Zeroizing;
 
@@ -37,8 +38,9 @@ pub enum ContentError {
     Empty,
     /// The content is too large.
     #[error(
-        "the version has {keys} keys and {bytes} bytes, and the limit is {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes; divide it into \
-         several configs"
+        "the version has {} and {bytes} bytes, and the limit is {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes; divide it into \
+         several configs",
+        counted(*.keys, "key")
     )]
     TooLarge {
         /// The number of keys in the content.

@@ -3,6 +3,7 @@
 
 use nudge_core::remote::PickError;
 use nudge_outbound::HttpError;
+use nudge_protocol::plural::counted;
 
 use crate::archive::ArchiveError;
 
@@ -90,7 +91,10 @@ pub enum OciError {
         wanted: String,
     },
     /// No tag of the repository is in the range.
-    #[error("none of the {tags} tags of {repository} is a version within {range}; widen the range, or push such a tag")]
+    #[error(
+        "{repository} has {}, and none is a version within {range}; widen the range, or push such a tag",
+        counted(*.tags, "tag")
+    )]
     NoMatch {
         /// The registry and the repository.
         repository: String,

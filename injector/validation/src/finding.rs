@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use nudge_protocol::plural::agreeing;
+
 /// The maximum number of findings that a report names. A report only counts further findings.
 const MAX_NAMED_FINDINGS: usize = 3;
 /// The maximum number of findings of one check.
@@ -81,7 +83,11 @@ impl fmt::Display for Report {
         let mut text = named.iter().map(Finding::to_string).collect::<Vec<_>>().join("; ");
         let count = others.len();
         let bound = if self.findings.len() >= MAX_FINDINGS { " or more" } else { "" };
-        let omission = if count == 0 { String::new() } else { format!("; and {count}{bound} others") };
+        let omission = if count == 0 {
+            String::new()
+        } else {
+            format!("; and {count}{bound} {}", agreeing(count, "other", "others"))
+        };
         text = clip(&text, MAX_REPORT_BYTES - omission.len());
         write!(out, "{text}{omission}")
     }

@@ -358,7 +358,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
 
     lose(&shop.space).await?;
     let waits = run_by(&bob, &["import", "-f", file]).await?;
-    ensure!(waits.code == Some(1) && waits.stderr.contains("1 of 1 configs wait for Secrets"), "{waits:?}");
+    ensure!(waits.code == Some(1) && waits.stderr.contains("1 of 1 config waits for Secrets"), "{waits:?}");
     ensure!(waits.stderr.contains("lacks its Secrets: shop-2-2"), "{waits:?}");
     let importing = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Importing")

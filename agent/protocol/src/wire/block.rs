@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use crate::names::{Key, NameError};
+use crate::plural::counted;
 use crate::settings::volumes::ObjectKind;
 
 /// The maximum size of a block, in bytes: the bound of a dictionary, which is at least as large as each of its blocks.
@@ -38,7 +39,8 @@ pub enum BlockError {
     Kind(usize),
     /// The content is over a bound.
     #[error(
-        "the content has {keys} keys and {bytes} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed"
+        "the content has {} and {bytes} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed",
+        counted(*.keys, "key")
     )]
     TooLarge {
         /// The number of keys.

@@ -4,6 +4,7 @@ use kube::ResourceExt;
 use nudge_api::VersionedConfig;
 use nudge_core::baseline::{NamespaceBaseline, is_of_namespace};
 use nudge_protocol::labels;
+use nudge_protocol::plural::{agreeing, counted};
 
 use crate::verdict::Denial;
 
@@ -20,9 +21,9 @@ pub(crate) fn check_deletion(config: &VersionedConfig, subscribers: Option<usize
              or let Nudge read the namespace (kubectl nudge enable)"
         )));
     };
-    let pods = if subscribers == 1 { "1 pod uses".to_owned() } else { format!("{subscribers} pods use") };
+    let (pods, verb) = (counted(subscribers, "pod"), agreeing(subscribers, "uses", "use"));
     Err(Denial::forbidden(format!(
-        "VersionedConfig {name} can't be deleted, because {pods} it; delete or change them first, or set the annotation {}: \"true\" \
+        "VersionedConfig {name} can't be deleted, because {pods} {verb} it; delete or change them first, or set the annotation {}: \"true\" \
          on it",
         labels::FORCE_DELETE
     )))

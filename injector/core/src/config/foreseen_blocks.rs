@@ -9,6 +9,7 @@ use nudge_api::{
     Approval, ApprovalDecision, ConditionType, Explanation, Override, Reason, TextStatus, VersionApproval,
     VersionedConfig,
 };
+use nudge_protocol::plural::{agreeing, counted};
 
 use super::config_faults::config_faults;
 use super::gated_version::{needed_approval, override_reason};
@@ -112,8 +113,7 @@ fn approval_block(
     if given >= *required {
         return None;
     }
-    let users =
-        if *required == 1 { "the approval of 1 user".to_owned() } else { format!("approvals of {required} users") };
+    let users = format!("{} of {}", agreeing(*required, "the approval", "approvals"), counted(*required, "user"));
     let others = if *not_author { ", who must not have made or requested it" } else { "" };
     let so_far = if given == 0 { String::new() } else { format!("; so far there are {given} of {required}") };
     Some(

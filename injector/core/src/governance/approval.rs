@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Approval, ApprovalDecision, Explanation, Reason, Release, ReleaseApproval, clipped};
 use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::plural::counted;
 
 use super::RuleOwner;
 use super::digest::shorten_digest;
@@ -248,13 +249,13 @@ fn count_approvals(
         users.push(format!("and {more} more"));
     }
     let so_far = if users.is_empty() { String::new() } else { format!("; so far: {}", users.join("; ")) };
-    let plural = if required == 1 { "approval" } else { "approvals" };
+    let approvals = counted(required, "approval");
     let requirement = match rule {
         RuleOwner::Config => "it needs".to_owned(),
         RuleOwner::Policy(_) => format!("{rule} requires"),
     };
     // A long message is cut at its end, so the command comes first.
-    Err(format!("version {version} has {} of {required} {plural} that {requirement}; {remedy}{so_far}", counted.len()))
+    Err(format!("version {version} has {} of {approvals} that {requirement}; {remedy}{so_far}", counted.len()))
 }
 
 /// Returns the command that a user runs to decide about the version with this content.

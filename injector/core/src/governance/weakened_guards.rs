@@ -4,6 +4,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Analysis, Approval, Hold, RolloutSpec, VersionedConfigSpec, Window};
+use nudge_protocol::plural::counted;
 
 /// Returns the fields of the guards that a config has.
 pub fn guard_fields(spec: &RolloutSpec) -> Vec<&'static str> {
@@ -43,10 +44,8 @@ pub fn describe_override(old: Option<&VersionedConfigSpec>, new: &VersionedConfi
 fn weakened_approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {
     let Some(old) = old else { return Vec::new() };
     let Some(new) = new else { return vec!["removes spec.rollout.approval".to_owned()] };
-    let fewer = (new.required < old.required).then(|| {
-        let approvals = if new.required == 1 { "approval" } else { "approvals" };
-        format!("requires {} {approvals} instead of {}", new.required, old.required)
-    });
+    let fewer = (new.required < old.required)
+        .then(|| format!("requires {} instead of {}", counted(new.required, "approval"), old.required));
     let author = (old.not_author && !new.not_author).then(|| "lets authors approve (notAuthor: false)".to_owned());
     let new_seconds = new.valid_seconds;
     let old_seconds = old.valid_seconds;

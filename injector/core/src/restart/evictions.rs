@@ -3,6 +3,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
+use nudge_protocol::plural::{agreeing, counted};
 
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
@@ -98,8 +99,11 @@ impl PodGroup {
     pub fn unwell_report(&self) -> Option<ObjectReport> {
         let Self { id, replicas, before, .. } = self;
         (before < replicas).then(|| {
-            let message =
-                format!("only {before} of {replicas} pods of {id} were Ready before, so Nudge waited for no more");
+            let message = format!(
+                "only {before} of {} of {id} {} Ready before, so Nudge waited for no more",
+                counted(*replicas, "pod"),
+                agreeing(*before, "was", "were")
+            );
             ObjectReport::new(Reason::Unwell, id, message)
         })
     }
@@ -151,8 +155,10 @@ pub fn report_stale_pods(pods: &[ReplaceablePod], stale: Staleness) -> Option<Ob
         ObjectReport::about_several(
             Reason::Stale,
             format!(
-                "{} pods that nothing restarts have the old content: {names}{ellipsis}; delete them and create them again",
-                old.len()
+                "{} that nothing restarts {} the old content: {names}{ellipsis}; delete and create {} again",
+                counted(old.len(), "pod"),
+                agreeing(old.len(), "has", "have"),
+                agreeing(old.len(), "it", "them")
             ),
         )
     })

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
     ConditionType, Explanation, Reason, VersionedConfigStatus, clipped, condition, find_condition, set_condition,
 };
+use nudge_protocol::plural::{agreeing, counted};
 
 use crate::event_record::EventRecord;
 use crate::owners::WorkloadId;
@@ -64,8 +65,12 @@ pub fn write_restart_condition(
         if report.workloads == 0 {
             status.conditions.retain(|condition| condition.type_ != kind.as_str());
         } else if report.done {
-            let message =
-                format!("{} workloads that take a version by a restart have version {version}", report.workloads);
+            let message = format!(
+                "{} that {} a version by a restart {} version {version}",
+                counted(report.workloads, "workload"),
+                agreeing(report.workloads, "takes", "take"),
+                agreeing(report.workloads, "has", "have")
+            );
             set_condition(&mut status.conditions, condition(kind, true, Reason::Restarted, message, generation, now));
         } else {
             let message = format!("workloads that take a version by a restart are restarted with version {version}");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{PartKind, Reason, VersionedConfigStatus};
+use nudge_protocol::plural::{agreeing, counted};
 
 use super::elapsed::has_elapsed;
 use super::object_report::ObjectReport;
@@ -146,21 +147,21 @@ pub fn judge_pods_behind(pods_behind: &PodsBehind<'_>, reports: &mut Vec<ObjectR
     let PodsBehind { version, is_return, .. } = *pods_behind;
     for (id, count) in pods_behind.counts {
         let report = reports.iter().find(|report| report.object.as_ref() == Some(id));
+        let (pods, verb) = (format!("{} of {id}", counted(*count, "pod")), agreeing(*count, "does", "do"));
         let is_known = id.is_rolling() || pods_behind.groups.contains(id);
         // A workload that was not well before may still progress. On the way back only restarted workloads can.
         let may_progress = !is_return || pods_behind.restarted.contains(id) || pods_behind.groups.contains(id);
         let is_waited_for =
             is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
         if is_waited_for && !has_elapsed(pods_behind.since, pods_behind.deadline_seconds, pods_behind.now) {
-            return Restarts::Busy(format!("{count} pods of {id} do not run version {version} yet"));
+            return Restarts::Busy(format!("{pods} {verb} not run version {version} yet"));
         }
         let cause = match report {
             Some(report) => report.why.message.clone(),
             None if is_known => format!("restart {id}"),
             None => format!("Nudge does not know how to restart {id}; restart it yourself"),
         };
-        let message =
-            format!("{count} pods of {id} do not run version {version}, which they take only by a restart: {cause}");
+        let message = format!("{pods} {verb} not run version {version}, because that needs a restart: {cause}");
         if !is_return {
             return Restarts::Blocked(message);
         }
@@ -340,7 +341,7 @@ mod tests {
         for report in [None, Some(Reason::Unwell), Some(Reason::TemplateChanged)] {
             assert!(blocked("Deployment/web", report, 159).starts_with("Busy"));
             assert!(blocked("ReplicaSet/own", report, 159).starts_with("Busy"));
-            assert!(blocked("Deployment/web", report, 160).contains("only by a restart"));
+            assert!(blocked("Deployment/web", report, 160).contains("because that needs a restart"));
         }
         assert!(blocked("CloneSet/web", None, 101).contains("Nudge does not know how to restart CloneSet/web"));
     }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure, clipped};
+use nudge_protocol::plural::{agreeing, counted};
 
 use super::clock::{SteadyTime, after, seconds};
 use super::effects::Transition;
@@ -118,8 +119,10 @@ pub(super) fn advance(back: Return, evidence: &mut Evidence, observation: &Obser
             let pods_away = observation.pods.iter().filter(|pod| is_away(&back, pod)).count();
             let pods_phrase = match pods_away {
                 0 => format!("every pod runs version {} again", base.current),
-                1 => format!("1 pod does not run version {} again", base.current),
-                _ => format!("{pods_away} pods do not run version {} again", base.current),
+                _ => {
+                    let (pods, verb) = (counted(pods_away, "pod"), agreeing(pods_away, "does", "do"));
+                    format!("{pods} {verb} not run version {} again", base.current)
+                }
             };
             let message = format!("{pods_phrase}: {}", failure.message);
             (Rollout::Failed { base, failure }, Effects::event(EventRecord::new(Reason::Failed, message)))
@@ -137,8 +140,8 @@ fn return_wait(back: &Return, since: SteadyTime, observation: &Observation<'_>) 
     let overdue = observation.now.until_within(after(back.progressed_at.0, deadline), since + seconds(deadline));
     let pods_away = observation.pods.iter().filter(|pod| is_away(back, pod)).count();
     if let Some(overdue) = overdue.filter(|_| pods_away > 0) {
-        let pods = if pods_away == 1 { "pod does" } else { "pods do" };
-        let message = format!("{pods_away} {pods} not run version {current} again yet");
+        let (pods, verb) = (counted(pods_away, "pod"), agreeing(pods_away, "does", "do"));
+        let message = format!("{pods} {verb} not run version {current} again yet");
         return Some(Effects::wait(Reason::RollingBack, message, Some(overdue)));
     }
     match (observation.publish_failure(current), overdue) {

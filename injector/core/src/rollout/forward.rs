@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Watch};
+use nudge_protocol::plural::{agreeing, counted};
 
 use super::assignment::{Thresholds, selects};
 use super::back::{begin_leaving, fail, roll_back, stopped_message};
@@ -175,19 +176,19 @@ fn unproven_wait(
             evidence.unprove();
         }
         let count = tally.unproven();
-        let (pods, verb) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
-        let message = format!("{count} {pods} not run version {target} yet, or {verb} not Ready");
+        let pods = format!("{} {}", counted(count, "pod"), agreeing(count, "does", "do"));
+        let verb = agreeing(count, "is", "are");
+        let message = format!("{pods} not run version {target} yet, or {verb} not Ready");
         let acknowledged = observation.now.steady + observation.longest_ack_timeout();
         return Some(Effects::wait(Reason::Progressing, message, Some(acknowledged)));
     }
     if tally.is_silent() {
         evidence.unprove();
         let silent = tally.silent;
-        let judge_count = tally.judges;
+        let judges = counted(tally.judges, "pod");
+        let verb = agreeing(silent, "has", "have");
         let name = tally.first_silent.as_deref().unwrap_or_default();
-        let message = format!(
-            "{silent} of {judge_count} pods, {name} among them, have not acknowledged version {target} in time"
-        );
+        let message = format!("{silent} of {judges} (first: {name}) {verb} not acknowledged version {target} in time");
         return Some(Effects::wait(Reason::NotAcknowledged, message, None));
     }
     None
@@ -321,12 +322,12 @@ fn watch_wait(
     let Watch { seconds: watch_seconds, reason, .. } = transfer.watch.as_ref()?;
     let pause = last.step.filter(|_| !last.in_part).map_or(0, |step| step.pause_seconds);
     let watch_end = since + if tally.judges == 0 { 0 } else { seconds(*watch_seconds) };
-    let proven = tally.proven;
-    let total = observation.pods.len();
+    let proven = proven_phrase(tally, observation);
     let target = &transfer.target;
     if now.steady < watch_end {
         let message = format!(
-            "{proven} of {total} pods run version {target} and are watched for {watch_seconds} s, because {reason}{}",
+            "{proven} version {target} and {} watched for {watch_seconds} s, because {reason}{}",
+            agreeing(tally.proven, "is", "are"),
             tally.silent_phrase()
         );
         return Some(Effects::wait(Reason::Progressing, message, Some(watch_end)));
@@ -337,10 +338,16 @@ fn watch_wait(
         .filter(|_| pause > 0)?;
     let name = last.step.and_then(|step| step.name.clone()).unwrap_or_else(|| last.count.to_string());
     let message = format!(
-        "{proven} of {total} pods run version {target}; step {name} pauses for {pause} s, as the spec says{}",
+        "{proven} version {target}; step {name} pauses for {pause} s, as the spec says{}",
         tally.silent_phrase()
     );
     Some(Effects::wait(Reason::Progressing, message, Some(watch_end)))
+}
+
+/// Returns how many pods run the target, as the beginning of a message, such as `1 of 4 pods runs`.
+fn proven_phrase(tally: &Tally, observation: &Observation<'_>) -> String {
+    let total = counted(observation.pods.len(), "pod");
+    format!("{} of {total} {}", tally.proven, agreeing(tally.proven, "runs", "run"))
 }
 
 /// Holds the move if no pod can say anything about the target, although some run, or did a moment ago.
@@ -364,10 +371,11 @@ fn no_judge_wait(
         let message = format!("the pods that showed whether version {target} is good are gone; others may follow");
         return Some(Effects::wait(Reason::Progressing, message, Some(patience_end)));
     }
-    let total = observation.pods.len();
+    let total = counted(observation.pods.len(), "pod");
+    let verb = agreeing(count, "has", "have");
     let scope = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
-        "no pod of the {scope} is healthy to judge version {target} ({count} of {total} pods have it); repair one, \
+        "no pod of the {scope} is healthy to judge version {target} ({count} of {total} {verb} it); repair one, \
          or run kubectl nudge rollback, or kubectl nudge use {target} --now"
     );
     Some(Effects::blocked(Reason::NobodyToJudge, message))
@@ -390,8 +398,8 @@ fn assign(
     // The status has the other steps: with an Event for each, most writes of a rollout would be Events.
     let count = observation.pods.iter().filter(newly).count();
     let event = observation.override_reason.filter(|_| count > 0).map(|cause| {
-        let pods = if count == 1 { "pod" } else { "pods" };
-        let message = format!("version {} is assigned to {count} more {pods} at once: {cause}", transfer.target);
+        let pods = counted(count, "more pod");
+        let message = format!("version {} is assigned to {pods} at once: {cause}", transfer.target);
         EventRecord::new(Reason::Step, message)
     });
     let transfer = Transfer {
@@ -424,10 +432,9 @@ fn bake(
     let bake_end = watched.max(baked.unwrap_or(now.steady));
     // Without pods there is nothing to watch.
     if tally.judges > 0 && now.steady < bake_end {
-        let proven = tally.proven;
-        let total = observation.pods.len();
         let message = format!(
-            "{proven} of {total} pods run version {}, which is watched until it is current{}",
+            "{} version {}, which is watched until it is current{}",
+            proven_phrase(tally, observation),
             transfer.target,
             tally.silent_phrase()
         );

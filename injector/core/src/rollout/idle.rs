@@ -1,6 +1,7 @@
 //! The state while nothing moves: the beginning of a move, and the reasons that prevent it.
 
 use nudge_api::Reason;
+use nudge_protocol::plural::counted;
 
 use super::effects::Transition;
 use super::judgement::Evidence;
@@ -91,9 +92,9 @@ pub(super) fn begin(Idle { base, failure }: Idle, observation: &Observation<'_>)
     if let Some(effects) = observation.gate_effects() {
         return (Rollout::NotBegun { idle: Idle { base, failure }, target: requested.to_owned() }, effects);
     }
-    let count = observation.pods.len();
+    let pods = counted(observation.pods.len(), "pod");
     let by = observation.requester_phrase();
-    let message = format!("moving {count} pods from version {current} to {requested}{by}");
+    let message = format!("moving {pods} from version {current} to {requested}{by}");
     let event = EventRecord::new(Reason::Progressing, message);
     (Rollout::Forward(Transfer::new(base, requested, now.time)), Effects::event(event))
 }

@@ -7,6 +7,7 @@ use nudge_api::{PartKind, PartStatus, RetiredVersion};
 use nudge_protocol::VersionName;
 use nudge_protocol::block::{BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, MAX_BLOCK_BYTES};
 use nudge_protocol::limits::MAX_KEYS;
+use nudge_protocol::plural::counted;
 
 use super::content_digests::ContentDigests;
 use super::digest_names::digest_prefix;
@@ -73,8 +74,9 @@ fn judge(
     let Some(ordered) = in_order(version, parts)? else {
         let count = parts.first().map_or(Ok(1), |part| part_number(part).map(PartNumber::count))?;
         return Ok(SealCheck::Incomplete(format!(
-            "version {version} has {} of its {count} parts; create the others, or correct nudge.dev/parts by deleting and creating them",
-            parts.len()
+            "version {version} has {} of its {}; create the others, or correct nudge.dev/parts by deleting and creating them",
+            parts.len(),
+            counted(count, "part")
         )));
     };
     let unread: Vec<(PartKind, String)> = ordered
@@ -132,9 +134,9 @@ fn judge(
     let block = u64::try_from(block).unwrap_or(u64::MAX).saturating_add(bytes);
     if owners.len() > MAX_KEYS || block > MAX_BLOCK_BYTES as u64 {
         return Err(format!(
-            "version {version} has {} keys and {block} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed: \
+            "version {version} has {} and {block} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed: \
              divide it into several configs",
-            owners.len()
+            counted(owners.len(), "key")
         ));
     }
     if !is_unchanged {

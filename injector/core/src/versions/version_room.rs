@@ -1,6 +1,7 @@
 //! The room for a config's versions in its status: the room they take, the versions that fit, and those that give way.
 
 use nudge_api::{Consent, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
+use nudge_protocol::plural::counted;
 use serde::Serialize;
 
 use super::digest_names::digest_prefix;
@@ -196,8 +197,9 @@ impl Occupancy {
         let example = self.first_to_go(only_unmarked).and_then(|index| self.occupants.get(index));
         let example = example.map(|oldest| format!(", such as {}", oldest.version)).unwrap_or_default();
         Some(format!(
-            "version {version} has no room: there are {} versions with {} bytes {rule}; delete some that are not needed{example}",
-            count.versions, count.bytes
+            "version {version} has no room: the config has {} with {} bytes {rule}; delete some that are not needed{example}",
+            counted(count.versions, "version"),
+            count.bytes
         ))
     }
 

@@ -165,7 +165,7 @@ fn what_is_refused_for_lack_of_room_says_what_to_delete() {
     assert_eq!(
         why,
         format!(
-            "version 2026.11.46 has no room: there are 45 versions with {} bytes of the status, and a config holds at most 50 with \
+            "version 2026.11.46 has no room: the config has 45 versions with {} bytes of the status, and a config holds at most 50 with \
              24576 bytes; 5 places are kept for versions that are requested or in use; delete some that are not needed, such as \
              2026.11.2",
             bytes.unwrap_or_default()
@@ -178,7 +178,7 @@ fn what_is_refused_for_lack_of_room_says_what_to_delete() {
     let rule = "bytes of the status that users without the right to activate them have made, and a config holds at most 25 of these with 12288 bytes; \
                 delete some that are not needed, such as 2026.11.1";
     assert!(
-        why.starts_with("version 2026.11.30 has no room: there are 25 versions with ") && why.ends_with(rule),
+        why.starts_with("version 2026.11.30 has no room: the config has 25 versions with ") && why.ends_with(rule),
         "{why}"
     );
     cluster.delete("2026.11.1");

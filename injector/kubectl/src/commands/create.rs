@@ -12,6 +12,7 @@ use nudge_core::baseline::{BaselineObject, baseline_refusal};
 use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
 use nudge_core::publish::PublishedObject;
 use nudge_core::versions::{PartNumber, object_name};
+use nudge_protocol::plural::{agreeing, counted};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
 use serde_json::json;
@@ -308,7 +309,8 @@ async fn undo(
     }
     if removed > 0 {
         let message = failure.message;
-        failure.message = format!("{message}; the {removed} objects created before were removed");
+        let (objects, verb) = (counted(removed, "object"), agreeing(removed, "was", "were"));
+        failure.message = format!("{message}; {objects} created before {verb} removed");
     }
     if !remaining.is_empty() {
         let message = failure.message;

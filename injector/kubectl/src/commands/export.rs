@@ -16,6 +16,7 @@ use nudge_cluster::lenient_object::Lenient;
 use nudge_core::derived_keys::{ContentKey, Keys, ROOT};
 use nudge_core::sources::version_manager;
 use nudge_protocol::labels;
+use nudge_protocol::plural::{agreeing, counted};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -103,8 +104,9 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
         session.out.warn(&format!("left out: {omission}"));
     }
     Err(Failure::new(format!(
-        "the export is written, and is not complete: {} left out, as the warnings say",
-        if header.missing_count == 1 { "1 was".to_owned() } else { format!("{} were", header.missing_count) }
+        "the export is written, and is not complete: {} {} left out, as the warnings say",
+        counted(header.missing_count, "object"),
+        agreeing(header.missing_count, "was", "were")
     )))
 }
 
@@ -345,11 +347,6 @@ async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizin
     let key = secret.data.and_then(|mut data| data.remove(ROOT)).map(|key| Zeroizing::new(key.0));
     let key = key.filter(|key| !key.is_empty());
     key.ok_or_else(|| Failure::new(format!("{place} has no key yet; name Nudge's namespace with --system-namespace")))
-}
-
-/// Returns a count with its noun, such as `3 configs`.
-pub(super) fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns a name of the cluster that no other has, if the user may read it.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use nudge_api::VersionedConfig;
+use nudge_protocol::plural::counted;
 use nudge_protocol::{ConfigName, VersionName};
 use tokio::time::{Instant, sleep};
 
@@ -59,9 +60,9 @@ async fn wait_until_complete(session: &Session, name: &str, version: &str) -> Re
             return Err(refusal);
         }
         if Instant::now() >= deadline {
-            let (count, namespace) = (objects.len(), &session.namespace);
+            let (parts, namespace) = (counted(objects.len(), "object"), &session.namespace);
             return Err(Failure::new(format!(
-                "version {version} of config {name} has {count} objects and is not complete; see kubectl nudge versions {name}, and \
+                "version {version} of config {name} has {parts} and is not complete; see kubectl nudge versions {name}, and \
                  check that namespace {namespace} is enabled and that Nudge runs"
             )));
         }

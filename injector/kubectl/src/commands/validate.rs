@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use nudge_api::PartKind;
+use nudge_protocol::plural::counted;
 use nudge_validation::Report;
 
 use crate::failure::Failure;
@@ -77,7 +78,10 @@ fn report(out: &Output, subject: &str, rules: &NamedRules, parts: &ContentsByKin
     let keys: usize = parts.values().map(BTreeMap::len).sum();
     match check(rules, parts.iter().map(|(kind, content)| (*kind, content))) {
         Ok(()) if *count == 0 => out.line(&format!("{name} has no rules; see spec.validation")),
-        Ok(()) => out.line(&format!("{subject} follows the rules of {name} ({keys} keys, {count} rules)")),
+        Ok(()) => {
+            let (keys, rules) = (counted(keys, "key"), counted(*count, "rule"));
+            out.line(&format!("{subject} follows the rules of {name} ({keys}, {rules})"))
+        }
         Err(Report { findings }) => {
             out.lines(findings.iter().map(ToString::to_string))?;
             Err(Failure::new(format!("{subject} breaks the rules of {name}")))

@@ -6,6 +6,7 @@ use nudge_api::{
     AnalysisStatus, EvidenceStatus, Pods, Release, ReleaseOverride, VersionedConfig, VersionedConfigStatus, Watch,
 };
 use nudge_core::rollout::{ALL, describe_evidence};
+use nudge_protocol::plural::counted;
 use serde::Serialize;
 
 /// The number of pods that have not ended, and how many of these have the target.
@@ -96,7 +97,8 @@ impl fmt::Display for StepReport {
             None => write!(out, "{} of {}", self.number, self.of)?,
         }
         if self.pods > 0 {
-            write!(out, ", version {} is assigned to {} of {} pods", self.version, self.assigned, self.pods)?;
+            let pods = counted(self.pods, "pod");
+            write!(out, ", version {} is assigned to {} of {pods}", self.version, self.assigned)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! A plan as text: the facts, and the tables of steps, containers, restarts, blockers and what is not known.
 
 use jiff::SignedDuration;
+use nudge_protocol::plural::counted;
 
 use super::report::{ContainerPlan, Effect, Movement, Plan, RestartPlan, StepPlan, TimePlan};
 use crate::output::rollout_report::watch_text;
@@ -94,8 +95,8 @@ impl Plan {
             Movement::First => "none: it is the first version, which is current at once".to_owned(),
             Movement::Return => "all pods go back at once, in one write".to_owned(),
             Movement::Steps | Movement::AtOnce if pods == 0 => "none: the config moves no pod now".to_owned(),
-            Movement::AtOnce => format!("{pods} pods at once, by spec.rollout.override"),
-            Movement::Steps => format!("{pods} pods in {} steps", self.steps.len()),
+            Movement::AtOnce => format!("{} at once, by spec.rollout.override", counted(pods, "pod")),
+            Movement::Steps => format!("{} in {}", counted(pods, "pod"), counted(self.steps.len(), "step")),
         };
         match self.stage {
             Some(stage) => format!("{text}; it is under way ({stage:?}): see kubectl nudge status {}", self.config),

@@ -4,6 +4,7 @@ use nudge_api::{
     ConditionType, ConfigState, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
 };
 use nudge_core::requester::noted_retry_time;
+use nudge_protocol::plural::counted;
 
 use super::PodCount;
 use crate::output::progress::View;
@@ -107,7 +108,7 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
     };
     let is_moving = stage == Some(RolloutStage::Moving);
     if let Some(pods) = pods.filter(|_| is_moving) {
-        line = format!("{line}: assigned to {} of {total} pods", pods.assigned);
+        line = format!("{line}: assigned to {} of {}", pods.assigned, counted(total, "pod"));
     }
     let failure = status.rollout.failure.as_ref().filter(|_| stage == Some(RolloutStage::RollingBack));
     if let Some(failure) = failure {

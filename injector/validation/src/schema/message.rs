@@ -2,6 +2,7 @@
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use nudge_protocol::plural::{agreeing, counted};
 use serde_json::Value;
 
 use crate::finding::clip;
@@ -52,12 +53,12 @@ pub(super) fn describe_rule(error: &ValidationError<'_>, may_be_shown: impl Fn(&
         Kind::ExclusiveMinimum { limit: bound } => format!("must be more than {}", limit(bound)),
         Kind::ExclusiveMaximum { limit: above } => format!("must be less than {}", limit(above)),
         Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}"),
-        Kind::MinLength { limit } => format!("must have at least {limit} characters"),
-        Kind::MaxLength { limit } => format!("must have at most {limit} characters"),
-        Kind::MinItems { limit } => format!("must have at least {limit} items"),
-        Kind::MaxItems { limit } => format!("must have at most {limit} items"),
-        Kind::MinProperties { limit } => format!("must have at least {limit} properties"),
-        Kind::MaxProperties { limit } => format!("must have at most {limit} properties"),
+        Kind::MinLength { limit } => format!("must have at least {}", counted(*limit, "character")),
+        Kind::MaxLength { limit } => format!("must have at most {}", counted(*limit, "character")),
+        Kind::MinItems { limit } => format!("must have at least {}", counted(*limit, "item")),
+        Kind::MaxItems { limit } => format!("must have at most {}", counted(*limit, "item")),
+        Kind::MinProperties { limit } => format!("must have at least {limit} {}", properties(*limit)),
+        Kind::MaxProperties { limit } => format!("must have at most {limit} {}", properties(*limit)),
         Kind::Enum { options } => format!("must be one of {}", limit(options)),
         Kind::Constant { expected_value } => format!("must be {}", limit(expected_value)),
         Kind::Pattern { pattern } => format!("must match {}", clip(pattern, MAX_PART_BYTES)),
@@ -67,6 +68,10 @@ pub(super) fn describe_rule(error: &ValidationError<'_>, may_be_shown: impl Fn(&
         Kind::PropertyNames { .. } => "has a property whose name is not allowed".to_owned(),
         kind => format!("breaks the rule {} of its schema", clip(kind.keyword(), MAX_PART_BYTES)),
     }
+}
+
+fn properties(count: u64) -> &'static str {
+    agreeing(count, "property", "properties")
 }
 
 fn list_types(kind: &TypeKind) -> String {

@@ -130,7 +130,7 @@ async fn status_is_for_people_or_for_programs_and_never_shows_a_value() -> Resul
     let text = from_inside(&agent, &["status"], &[])?;
     assert_eq!(text.code, Some(0), "{text:?}");
     for part in [
-        "config     shop  1  1 keys, 7 bytes\n",
+        "config     shop  1  1 key, 7 bytes\n",
         "PROBLEM VersionMissing: version 9 of shop is current",
         "overlap    key password of extra is hidden by shop\n",
         "container  app  SIGUSR1  NothingYet",

@@ -14,8 +14,8 @@ fn check(dir: &ConfigDir) -> Result<Finished> {
 fn check_lists_what_is_there_and_says_that_all_is_well() -> Result<()> {
     let checked = check(&AgentUnderTest::shop()?)?;
     assert_eq!(checked.code, Some(0), "{checked:?}");
-    assert!(checked.stdout.contains("  current  1.0.0  1 keys, 1 bytes\n"), "{}", checked.stdout);
-    assert!(checked.stdout.contains("           1.0.1  1 keys, 1 bytes\n"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("  current  1.0.0  1 key, 1 byte\n"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("           1.0.1  1 key, 1 byte\n"), "{}", checked.stdout);
     assert!(checked.stdout.ends_with("all is well\n"), "{}", checked.stdout);
     assert_eq!(checked.stderr, "");
     Ok(())

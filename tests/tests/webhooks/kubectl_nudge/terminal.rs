@@ -140,7 +140,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
         screens.last().map(|screen| screen.join("\n")),
         Some(format!("{first}\nconfig game: version 2 is current"))
     );
-    let assigned = "moving to version 2: assigned to 1 of 1 pods";
+    let assigned = "moving to version 2: assigned to 1 of 1 pod";
     let bar = |screen: &&Vec<String>| {
         screen.get(1).is_some_and(|line| line.starts_with("[===")) && screen.get(2).is_some_and(|line| line == assigned)
     };
@@ -179,6 +179,6 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     let (status, screens, raw) = terminal.wait_for_end().await?;
     ensure!(status.success() && !raw.contains('\u{1b}'), "{status} {raw:?}");
     let last = screens.last().map(|screen| screen.join("\n")).unwrap_or_default();
-    assert!(last.contains("\nmoving to version 3: assigned to 1 of 1 pods\n"), "{last}");
+    assert!(last.contains("\nmoving to version 3: assigned to 1 of 1 pod\n"), "{last}");
     Ok(())
 }

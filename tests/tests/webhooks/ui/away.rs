@@ -50,7 +50,7 @@ async fn an_api_server_that_is_silent_or_away_is_said() -> Result<()> {
     let page = Page::start(&file, &["-n", &space.name]).await?;
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
-    tab.wait_for_text("#summary", "1 of 1 configs").await?;
+    tab.wait_for_text("#summary", "1 of 1 config").await?;
     assert_fresh(&tab).await?;
     wire.hold();
     assert_outdated(&tab, "requesting configs: the API server does not answer").await?;
@@ -79,7 +79,7 @@ async fn credentials_that_end_are_said() -> Result<()> {
     let page = Page::start(&file, &["-n", &space.name]).await?;
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
-    tab.wait_for_text("#summary", "1 of 1 configs").await?;
+    tab.wait_for_text("#summary", "1 of 1 config").await?;
     // The watch that is there continues, as far as the API server is concerned.
     let accounts = space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
     accounts.delete("reader", &DeleteParams::default()).await?;

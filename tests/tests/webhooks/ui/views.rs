@@ -162,7 +162,7 @@ async fn who_may_list_nothing_of_other_namespaces_sees_one() -> Result<()> {
     let page = crate::ui::page::Page::start(&file, &["-n", &space.name]).await?;
     let tab = browser.tab().await?;
     tab.open(&page.address).await?;
-    tab.wait_for_text("#summary", "1 of 1 configs").await?;
+    tab.wait_for_text("#summary", "1 of 1 config").await?;
     tab.wait_for_text("#where", &format!("namespace {} only", space.name)).await?;
     tab.click("tbody a").await?;
     tab.wait_for_text("#pods", "Pods may be missing or out of date").await?;

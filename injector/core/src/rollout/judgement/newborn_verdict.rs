@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use nudge_api::Reason;
+use nudge_protocol::plural::counted;
 
 use super::Verdict;
 use super::evidence::Evidence;
@@ -42,9 +43,8 @@ pub(super) fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>,
             continue;
         }
         let message = format!(
-            "{} new {} of {} did not become Ready with version {} (first: {})",
-            new.failing,
-            if new.failing == 1 { "pod" } else { "pods" },
+            "{} of {} did not become Ready with version {} (first: {})",
+            counted(new.failing, "new pod"),
             workload.map_or("no workload", WorkloadId::as_str),
             names.target,
             pod.name

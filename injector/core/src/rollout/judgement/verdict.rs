@@ -8,6 +8,7 @@
 //! (the log-rank test; Mantel 1966). The number of harmed pods with the target has a Poisson binomial distribution.
 
 use nudge_api::{BackgroundStatus, EvidenceStatus, Reason};
+use nudge_protocol::plural::counted;
 
 use super::Verdict;
 use super::evidence::{AtRisk, Evidence};
@@ -255,7 +256,6 @@ pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) 
         _ if numbers.harmed == 1 => "was harmed",
         _ => "were harmed",
     };
-    let count_of = |count: u32, all: u32| format!("{count} of {all} {}", if all == 1 { "pod" } else { "pods" });
     let first = numbers.first.as_ref().map_or_else(String::new, |first| {
         let after = match first.after_seconds {
             Some(..0) => ", before its notification was seen".to_owned(),
@@ -269,5 +269,6 @@ pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) 
         (all, 0) => format!("of {all} on {current} none"),
         (all, harmed) => format!("of {all} on {current} {harmed}"),
     };
-    format!("{} on {target} {verb}{first}; {others}", count_of(numbers.harmed, numbers.assigned))
+    let pods = counted(numbers.assigned, "pod");
+    format!("{} of {pods} on {target} {verb}{first}; {others}", numbers.harmed)
 }

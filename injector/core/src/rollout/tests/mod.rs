@@ -421,7 +421,7 @@ fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_sa
     rollout.take();
     let watched = rollout.rest("2").continuation.explanation().unwrap().message.clone();
     let because = "because the readiness probe of container app needs 3 x 10 s + 1 s to notice a change";
-    assert_eq!(watched, format!("1 of 8 pods run version 2 and are watched for 37 s, {because}"));
+    assert_eq!(watched, format!("1 of 8 pods runs version 2 and is watched for 37 s, {because}"));
     rollout.watch("2", 36);
     assert_eq!(rollout.assigned("2"), 1);
     rollout.watch("2", 2);

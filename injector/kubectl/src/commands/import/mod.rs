@@ -15,11 +15,11 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use nudge_protocol::labels;
+use nudge_protocol::plural::{agreeing, counted};
 use zeroize::Zeroizing;
 
 use self::import_plan::ImportPlan;
 use self::restore::{Restore, RestoreOutcome};
-use super::export::counted;
 use crate::backup::document::DocumentKind;
 use crate::backup::export::Export;
 use crate::backup::stream::MAX_BYTES;
@@ -108,24 +108,22 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
             Err(failure) => return Err(failure),
         }
     }
+    let configs = counted(count, "config");
     if failed > 0 {
         return Err(Failure::new(format!(
-            "{failed} of {count} configs, and all ConfigSources, are not imported; do what the warnings say, and run the command \
+            "{failed} of {configs}, and all ConfigSources, are not imported; do what the warnings say, and run the command \
              again"
         )));
     }
     if waiting > 0 {
         return Err(Failure::new(format!(
-            "{waiting} of {count} configs wait for Secrets, and Nudge leaves them alone until then: create the Secrets as they were and run \
-             the command again, or add --without-secrets"
+            "{waiting} of {configs} {} for Secrets, and Nudge does nothing until then: create the Secrets as they were and run \
+             the command again, or add --without-secrets",
+            agreeing(waiting, "waits", "wait")
         )));
     }
     restore.create_all(DocumentKind::Source).await?;
-    session.out.line(&format!(
-        "imported {} of the export of {}",
-        counted(count, "config"),
-        export.header.exported_at
-    ))?;
+    session.out.line(&format!("imported {configs} of the export of {}", export.header.exported_at))?;
     for omission in export.header.left_out.iter().chain(&export.header.missing) {
         session.out.note(&format!("not in the export: {omission}"));
     }

@@ -13,6 +13,7 @@ use nudge_cluster::lenient_object::Lenient;
 use nudge_core::config::is_importing;
 use nudge_core::sources;
 use nudge_protocol::labels;
+use nudge_protocol::plural::counted;
 use serde_json::{Value, json};
 
 use super::import_plan::{ImportPlan, compare_object};
@@ -47,7 +48,7 @@ impl fmt::Display for RestoreOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Existed => out.write_str("is there already"),
-            Self::WaitsForSecrets(count) => write!(out, "waits for {count} Secrets"),
+            Self::WaitsForSecrets(count) => write!(out, "waits for {}", counted(*count, "Secret")),
             Self::Restored => out.write_str("restored"),
         }
     }

@@ -178,7 +178,7 @@ fn the_text_and_the_document_say_how_the_target_is_judged() {
         .filter(|line| ["Step:", "Watch", "Evide", "Analy"].contains(&&line[..5.min(line.len())]))
         .collect();
     let expected = [
-        "Step:      1 of 4, version 2 is assigned to 1 of 1 pods",
+        "Step:      1 of 4, version 2 is assigned to 1 of 1 pod",
         "Watch:     36 s for each step, because the readiness probe of container app needs 36 s; weak evidence: pod web-2 has no readiness or \
          liveness probe",
         "Evidence:  1 of 1 pod on 2 restarted (first: web-1, 12 s after its notification); of 3 on 1 none; 2 not waited for",

@@ -1,6 +1,6 @@
 import { follow } from "./api.js";
 import { address, element, link, say } from "./dom.js";
-import { SHAPES, age, heard, moves, outdated } from "./format.js";
+import { SHAPES, age, heard, many, moves, outdated } from "./format.js";
 
 // The most rows that are in the page; the filter finds the others.
 const MOST = 200;
@@ -45,7 +45,8 @@ export function overview(main, signal, state) {
     if (!rows.size) return "There are no configs here yet. kubectl nudge create makes one.";
     const act = found.filter(([, row]) => row.attention === "act").length;
     const more = found.length > MOST ? `; the first ${MOST} are shown, filter to see others` : "";
-    return `${found.length} of ${rows.size} configs; ${act} wait for somebody to act${more}`;
+    const wait = act === 1 ? "waits" : "wait";
+    return `${found.length} of ${many(rows.size, "config")}; ${act} ${wait} for somebody to act${more}`;
   }
 
   function show() {
