@@ -101,13 +101,13 @@ fn approval_block(
         let is_about = spec.config_name == config && spec.version == candidate.version;
         is_about && Some(spec.digest.as_str()) == candidate.digest && !is_refused
     };
-    let counted: Vec<&VersionApproval> = candidate.approvals.iter().filter(is_counted).collect();
-    if let Some(denial) = counted.iter().find(|approval| approval.spec.decision == ApprovalDecision::Deny) {
+    let counted_approvals: Vec<&VersionApproval> = candidate.approvals.iter().filter(is_counted).collect();
+    if let Some(denial) = counted_approvals.iter().find(|approval| approval.spec.decision == ApprovalDecision::Deny) {
         let user = bounded_user(&denial.spec.approver);
         let command = format!("kubectl nudge deny {config} {} --undo", candidate.version);
         return Some(Reason::AwaitingApproval.explained(format!("{user} denies it ({command} withdraws that)")));
     }
-    let approvers: BTreeSet<&str> = counted.iter().map(|approval| approval.spec.approver.as_str()).collect();
+    let approvers: BTreeSet<&str> = counted_approvals.iter().map(|approval| approval.spec.approver.as_str()).collect();
     let Approval { required, not_author, .. } = needed;
     let given = u32::try_from(approvers.len()).unwrap_or(u32::MAX);
     if given >= *required {

@@ -215,20 +215,20 @@ fn count_approvals(
             *first = given;
         }
     }
-    let mut counted = Vec::new();
+    let mut counted_decisions = Vec::new();
     let mut excluded = Vec::new();
     for (user, given) in users {
         match find_exclusion(needed, authors, requester, given, at) {
-            None => counted.push(given),
+            None => counted_decisions.push(given),
             Some(exclusion) => excluded.push(format!("{} {}", bounded_user(user), exclusion.phrase())),
         }
     }
-    counted.sort_by(|a, b| (a.at.0, &a.user).cmp(&(b.at.0, &b.user)));
+    counted_decisions.sort_by(|a, b| (a.at.0, &a.user).cmp(&(b.at.0, &b.user)));
     let required = usize::try_from(needed.required).unwrap_or(usize::MAX).max(1);
-    if counted.len() >= required {
+    if counted_decisions.len() >= required {
         let record =
             |given: &UserDecision| ReleaseApproval { user: bounded_user(&given.user), approval_time: given.at.clone() };
-        return Ok(counted.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
+        return Ok(counted_decisions.into_iter().take(Release::MAX_APPROVALS).map(record).collect());
     }
     let remedy = match (authors, requester) {
         (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
@@ -241,7 +241,7 @@ fn count_approvals(
             )
         }
     };
-    let approvers = counted.iter().map(|given| format!("{} approves it", bounded_user(&given.user)));
+    let approvers = counted_decisions.iter().map(|given| format!("{} approves it", bounded_user(&given.user)));
     let mut users: Vec<String> = approvers.chain(excluded).collect();
     if users.len() > MAX_NAMED_USERS {
         let more = users.len() - MAX_NAMED_USERS;
@@ -255,7 +255,10 @@ fn count_approvals(
         RuleOwner::Policy(_) => format!("{rule} requires"),
     };
     // A long message is cut at its end, so the command comes first.
-    Err(format!("version {version} has {} of {approvals} that {requirement}; {remedy}{so_far}", counted.len()))
+    Err(format!(
+        "version {version} has {} of {approvals} that {requirement}; {remedy}{so_far}",
+        counted_decisions.len()
+    ))
 }
 
 /// Returns the command that a user runs to decide about the version with this content.
