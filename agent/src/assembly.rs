@@ -73,7 +73,7 @@ pub enum AssemblyError {
     /// What a container must show can't be read.
     #[error("what container {container} must show after a notification can't be read: {source}")]
     Verify {
-        /// The container.
+        /// The container whose annotation can't be read.
         container: ContainerName,
         /// The fault of the URL.
         source: WebhookUrlError,

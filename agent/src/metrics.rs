@@ -19,9 +19,9 @@ use crate::status::StatusPage;
 /// The channel for notifying subscribers, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
-    /// Signals.
+    /// A signal to the processes of a container.
     Signal,
-    /// Webhooks.
+    /// An HTTP POST to a subscriber.
     Webhook,
 }
 
@@ -41,12 +41,12 @@ fn notified_labels(channel: Channel, outcome: Outcome) -> [Label; 2] {
     [("channel", channel.as_str()), ("outcome", outcome.as_str())]
 }
 
-/// A call of the hub.
+/// A call of the hub, as a label of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HubCall {
     /// A poll for the versions that the pod is assigned.
     Poll,
-    /// A report.
+    /// A report of what the pod runs.
     Report,
 }
 

@@ -22,7 +22,7 @@ use crate::source::SourceFault;
 /// A container that the agent serves.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// The name of the container.
+    /// The name in the pod's spec.
     pub name: ContainerName,
     /// The way to notify the container.
     pub notify: Notify,

@@ -25,7 +25,7 @@ const RESTART_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longes
 /// The end of a task that nothing had asked to end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
-    /// The task panicked.
+    /// The task of this name panicked.
     #[error("task {name:?} panicked, which is a bug")]
     Panicked { name: &'static str, source: JoinError },
     /// The task returned, although it must not.

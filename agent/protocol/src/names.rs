@@ -125,7 +125,7 @@ name_type!(
 );
 
 impl KeyPattern {
-    /// Returns whether the key matches.
+    /// Returns whether the pattern matches the whole key.
     pub fn matches(&self, key: &str) -> bool {
         matches_pattern(&self.0, key)
     }

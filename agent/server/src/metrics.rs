@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 /// The connections of one listener; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionMetrics {
-    /// The open connections.
+    /// The connections that have a slot now.
     pub open: Gauge,
     /// The connections that got a slot.
     pub accepted: Counter,

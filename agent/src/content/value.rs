@@ -15,7 +15,7 @@ impl Value {
         Self(Bytes::from_owner(bytes))
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes, which may be no text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

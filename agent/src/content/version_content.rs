@@ -38,7 +38,7 @@ impl VersionContent {
         Self { secret_keys, ..Self::new(config, version, values) }
     }
 
-    /// Returns the config.
+    /// Returns the config that the version belongs to.
     pub fn config(&self) -> &ConfigName {
         &self.config
     }

@@ -88,7 +88,7 @@ pub enum UnfitFiles {
     Collision {
         /// The name of the volume.
         volume: String,
-        /// The path.
+        /// The path below the volume's mount.
         path: String,
     },
 }

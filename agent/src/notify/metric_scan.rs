@@ -30,7 +30,7 @@ pub struct MetricScan {
     reading: MetricReading,
     /// The line that has not ended yet.
     line: Vec<u8>,
-    /// Whether that line is too long.
+    /// Whether the line is too long, so that its end is dropped.
     is_cut: bool,
 }
 

@@ -34,7 +34,7 @@ pub enum NotifyScope {
 /// The topmost processes of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
-    /// The root processes.
+    /// The processes whose parents are outside of the container.
     Processes(Vec<i32>),
     /// The hub has not reported the container's ID yet.
     Unknown,

@@ -17,13 +17,13 @@ pub(super) type SignReading = Result<Reading, String>;
 pub(super) enum Reading {
     /// The values of its metrics.
     Metrics(MetricReading),
-    /// Whether its answer is the new value of the key.
+    /// Whether the container's answer is the new value of the key.
     Answer { key: Key, is_value: bool },
     /// The children of its main process.
     Workers(Vec<Process>),
 }
 
-/// What it means if the answer is the value of the key before the notification already.
+/// What it means if the answer already is the value of the key before the notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EarlyAnswer {
     /// The version has another value than the one before, so the page does not show what the container has loaded.
@@ -75,13 +75,13 @@ fn judge_early_answer(early_answer: EarlyAnswer, key: &Key) -> Finding {
     let cause = match early_answer {
         EarlyAnswer::Fault => {
             return Finding::NotYet(format!(
-                "the answer was the value of key {key} before the notification already, so it shows nothing; name a \
+                "the answer already was the value of key {key} before the notification, so it shows nothing; name a \
                  page that changes with the notification"
             ));
         }
         EarlyAnswer::SameValue => format!("the version does not change key {key}"),
         EarlyAnswer::MayHaveVersion => {
-            format!("the answer was the value of key {key} already when the agent began to look")
+            format!("the answer already was the value of key {key} when the agent began to read it")
         }
     };
     Finding::NothingToShow(format!(
@@ -236,7 +236,10 @@ mod tests {
         assert_eq!(found(&answer(false), &answer(true)).0, 't');
         assert_eq!(found(&answer(false), &answer(false)), ('n', "the answer is not the new value of key mark".into()));
         let (letter, message) = found(&answer(true), &answer(true));
-        assert!(letter == 'n' && message.contains("value of key mark before the notification already"), "{message}");
+        assert!(
+            letter == 'n' && message.contains("already was the value of key mark before the notification"),
+            "{message}"
+        );
         assert_eq!(found(&answer(true), &answer(false)).0, 'n');
     }
 
@@ -244,7 +247,10 @@ mod tests {
     fn a_value_that_can_not_change_leaves_the_notification_alone_to_count() {
         for (early_answer, cause) in [
             (EarlyAnswer::SameValue, "the version does not change key mark"),
-            (EarlyAnswer::MayHaveVersion, "the answer was the value of key mark already when the agent began to look"),
+            (
+                EarlyAnswer::MayHaveVersion,
+                "the answer already was the value of key mark when the agent began to read it",
+            ),
         ] {
             let found = |before, after| found_by(early_answer, &before, &after, &after);
             let (letter, message) = found(answer(true), answer(true));

@@ -34,9 +34,9 @@ const EAGER_ATTEMPTS: u32 = 46;
 /// A container that is notified by a signal.
 #[derive(Clone, Debug)]
 pub struct SignalledContainer {
-    /// The name of the container.
+    /// The name in the pod's spec.
     pub name: ContainerName,
-    /// The signal.
+    /// The signal that the container's annotation names.
     pub signal: NotifySignal,
     /// The processes that may get the signal.
     pub scope: NotifyScope,

@@ -19,7 +19,7 @@ pub(super) struct Selection {
     pub(super) targets: Vec<Process>,
     /// The number of living processes that were examined.
     pub(super) examined: usize,
-    /// Whether at least one of them ignores the signal.
+    /// Whether at least one target ignores the signal.
     pub(super) ignored: bool,
     /// Whether at least one target would pass the signal on to other processes.
     pub(super) passes_on: bool,

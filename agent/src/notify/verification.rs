@@ -48,7 +48,7 @@ pub struct Verifier {
     /// The `ETag`s of the dictionaries that the container started with or took, the oldest first. It need not show them
     /// again: a return waits for no sign.
     taken: Vec<String>,
-    /// The mark of the last of these dictionaries, if it is known.
+    /// The mark of the last dictionary in `taken`, if it is known.
     taken_mark: Option<Mark>,
     /// The last notification, of this dictionary or of one after it.
     last_notification: LastNotification,

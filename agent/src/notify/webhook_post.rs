@@ -59,7 +59,7 @@ impl Event<'_> {
 
 /// The answer to a post.
 pub struct WebhookAnswer {
-    /// The status.
+    /// The HTTP status. Each of 200 to 299 acknowledges the event.
     pub status: StatusCode,
     /// The body, if it says why a container refuses; `None` if it is too long, too slow or was cut.
     pub text: Option<Zeroizing<Vec<u8>>>,

@@ -67,7 +67,7 @@ impl Delivery {
         Self { outlets, notified: None, files_fault: None, reminder: FaultReminder::default(), unlogged: None }
     }
 
-    /// Returns the outlets.
+    /// Returns the outlets that get each dictionary.
     pub fn outlets(&self) -> &Outlets {
         &self.outlets
     }

@@ -193,7 +193,7 @@ impl InPlace {
             InPlaceProgress::GaveUp => (
                 Outcome::Failed,
                 format!(
-                    "the kubelet did not restart the containers, though the agent requested it (exit code 88, {}); see the kubelet's log",
+                    "the kubelet did not restart the containers, although the agent requested it (exit code 88, {}); see the kubelet's log",
                     counted(self.times(), "time")
                 ),
             ),

@@ -61,7 +61,7 @@ pub(super) struct Intake {
     unserved: Applied,
 }
 
-/// The parts of the intake.
+/// What an intake is made of.
 pub struct IntakeParts {
     /// The versions that this pod has.
     pub local_versions: LocalVersions,

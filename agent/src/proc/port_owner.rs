@@ -60,7 +60,7 @@ pub fn find_port_owner(address: SocketAddr) -> PortOwner {
     }
 }
 
-/// A socket that listens.
+/// A socket that listens at the port of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListeningSocket {
     /// The user who has created the socket.

@@ -1,9 +1,9 @@
 //! Restarts of all containers of the pod, in place: for programs that read their configuration at their start alone.
 //!
 //! `variables` writes the files that the kubelet reads when it starts a container, and checks whether they can express
-//! a dictionary. `command_decision` decides when to command a restart, and when to repeat the command. The agent keeps the command
-//! in its state folder (`command_file`), and ends with an exit code that makes the kubelet start all containers again,
-//! the agent first.
+//! a dictionary. `command_decision` decides when to command a restart, and when to repeat the command. The agent keeps
+//! the command in its state folder (`command_file`), and ends with an exit code that makes the kubelet start all
+//! containers again, the agent first.
 
 mod command_decision;
 mod command_file;

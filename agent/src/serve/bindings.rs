@@ -26,7 +26,7 @@ pub enum BindError {
     /// Another process listens at the address.
     #[error("port {} of {} is in use; choose another with --port, or --port 0 for a free one", address.port(), address.ip())]
     InUse {
-        /// The address.
+        /// The address and port of the endpoint.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
@@ -34,7 +34,7 @@ pub enum BindError {
     /// The operating system refused.
     #[error("can't listen on {address}")]
     Io {
-        /// The address.
+        /// The address and port of the endpoint.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,

@@ -16,7 +16,7 @@ const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The place of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOrigin {
-    /// This pod.
+    /// The agent's own pod.
     Pod,
     /// A place outside of the pod.
     Foreign,

@@ -31,7 +31,7 @@ impl OwnAddresses {
         Self(addresses)
     }
 
-    /// Returns the addresses.
+    /// Returns the addresses in order, each once.
     pub fn as_slice(&self) -> &[IpAddr] {
         &self.0
     }

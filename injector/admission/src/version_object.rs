@@ -14,13 +14,13 @@ use super::review::{ReviewError, ReviewRequest};
 /// A ConfigMap or Secret under review.
 #[derive(Clone)]
 pub struct VersionObject {
-    /// The kind of the object.
+    /// Whether the object is a ConfigMap or a Secret.
     pub kind: PartKind,
     /// The metadata, with the name of the request if the object lacks it.
     pub metadata: ObjectMeta,
     /// Whether the object has `immutable: true`.
     pub immutable: bool,
-    /// The type of a Secret.
+    /// The type of a Secret; `None` for a ConfigMap.
     pub secret_type: Option<String>,
     /// The keys and values.
     pub content: Contents,
@@ -72,7 +72,7 @@ impl VersionObject {
         self.label(labels::CONFIG).is_some()
     }
 
-    /// Returns whether the object is terminating.
+    /// Returns whether the object has a deletion timestamp.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

@@ -79,7 +79,7 @@ pub fn condition(
     }
 }
 
-/// Returns the condition of this type.
+/// Returns the condition of this type, if the object has one.
 pub fn find_condition(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }

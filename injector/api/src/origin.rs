@@ -32,7 +32,7 @@ pub struct Origin {
     pub signer: Option<Text<256>>,
 }
 
-/// The kind of an origin.
+/// What kind of server a version came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OriginKind {
     /// A git repository.

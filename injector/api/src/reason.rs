@@ -144,7 +144,7 @@ reasons! {
     TextNotTaken Controller false "The text of the config's objects can't be made a version."
     NoText Controller true "The objects of the config have no text, or text that can't become a version."
     TextRead Controller false "The text of the config's objects is a version."
-    Unsettled Controller false "The text of the config's objects is being read, or changes too often; it must stand for a while."
+    Unsettled Controller false "The text of the config's objects is being read, or changes too often; it must stay unchanged for a while."
     OtherText Controller false "The object has other text than the current version, and Nudge does not write it."
     TextContested Controller true "Somebody writes a text that may not go out yet to an object that workloads read; it is put back."
     WrittenBack Controller false "The object got the text of the current version back, because the version of its text failed."
@@ -257,7 +257,7 @@ impl JsonSchema for Reason {
 pub struct Explanation {
     /// The reason.
     pub reason: Reason,
-    /// The message.
+    /// The fault and its remedy, in one line.
     pub message: String,
 }
 

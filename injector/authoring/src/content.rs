@@ -36,7 +36,7 @@ pub enum ContentError {
     /// There is no key.
     #[error("a version needs at least one key")]
     Empty,
-    /// The content is too large.
+    /// The content has too many keys, or too many bytes in all.
     #[error(
         "the version has {} and {bytes} bytes, and the limit is {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes; divide it into \
          several configs",

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 #[error("the files {0} and {1} both become the key {2}; rename one of them, or leave it out")]
 pub struct FilesError(String, String, String);
 
-/// Returns the key of a file.
+/// Returns the key of a file: its path, with `.` in place of `/`.
 pub fn file_key(path: &str) -> String {
     path.replace('/', ".")
 }

@@ -64,7 +64,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Returns the certificate.
+    /// Returns the certificate of the authority.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }

@@ -18,7 +18,7 @@ pub enum CredentialSecretError {
          --resource-name={name}; kubectl create rolebinding nudge-secret-{name} --role=nudge-secret-{name} --serviceaccount={account}"
     )]
     Forbidden {
-        /// The name of the Secret.
+        /// The Secret that the source or analysis names, in its own namespace.
         name: String,
         /// The account that may not read it.
         account: String,

@@ -29,7 +29,7 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of a cause, which is less than an answer to a probe may have.
 const MAX_CAUSE_BYTES: usize = 800;
 
-/// The scope of a question.
+/// What a question is about: all of Nudge, or one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionScope {
     /// The installation, by a question in its own namespace. No other webhook of Nudge is asked there.
@@ -38,7 +38,7 @@ pub enum QuestionScope {
     Namespace,
 }
 
-/// The reply to a question.
+/// What the API server did with a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionReply {
     /// A webhook of Nudge has refused the question.
@@ -81,7 +81,7 @@ pub enum Contact {
         answers: u32,
         /// The number of questions without an answer.
         failures: u32,
-        /// The cause why the last of these had none.
+        /// The cause why the last of these questions had no answer.
         cause: String,
     },
     /// The API server has asked the webhooks.

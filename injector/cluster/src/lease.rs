@@ -21,12 +21,12 @@ const MAX_ATTEMPTS: usize = 3;
 /// The time between two writes while there is a note, which counts for a short time only.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Settings of the lease.
+/// The object of a lease, the replica that wants it, and its duration.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
-    /// The namespace of the lease.
+    /// The namespace of the Lease object, which is Nudge's own.
     pub namespace: String,
-    /// The name of the lease.
+    /// The name of the Lease object, one for each role.
     pub name: String,
     /// The name of this replica, which no other replica may have.
     pub identity: String,
@@ -156,7 +156,7 @@ impl Lease {
         }
     }
 
-    /// Waits until then, or until there is something to note.
+    /// Waits until `until`, or until there is something to note.
     async fn wait(&self, until: Instant) {
         loop {
             let now = Instant::now();

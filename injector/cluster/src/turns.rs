@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns.
+/// The turns of all namespaces, of which each has a share.
 pub struct Turns {
     total: Arc<Semaphore>,
     share: usize,

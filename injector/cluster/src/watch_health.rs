@@ -19,7 +19,7 @@ const SHARED_RELIST_INTERVAL: Duration = Duration::from_mins(10);
 /// The health of one watch.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
-    /// The kind that is watched.
+    /// The kind, as messages and metrics name it, such as `pods`.
     pub what: &'static str,
     /// The minimum time between two lists that are not urgent.
     relist_interval: Duration,

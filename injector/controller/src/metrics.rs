@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// The metrics of the controllers.
+/// What the controllers of the leader count and measure.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerMetrics {
     pub(super) leader: Gauge,

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::{ConfigName, NameError};
 
-/// The key of a config.
+/// A config, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigKey {
     /// The namespace of the object.
@@ -86,11 +86,11 @@ impl fmt::Display for PodUid {
 /// The key of an object with the labels of a version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The kind of the object.
+    /// Whether the object is a ConfigMap or a Secret.
     pub kind: PartKind,
-    /// The namespace of the object.
+    /// The namespace, which is that of its config.
     pub namespace: String,
-    /// The name of the object.
+    /// The object's own name, which need not be that of a config.
     pub name: String,
 }
 

@@ -77,7 +77,7 @@ impl WorkloadId {
         })
     }
 
-    /// Returns the kind of the workload.
+    /// Returns the kind, which is `Job` for all Jobs together.
     pub fn kind(&self) -> OwnerKind {
         self.kind
     }

@@ -28,7 +28,7 @@ const STATIC_POD_ANNOTATIONS: [&str; 2] = ["kubernetes.io/config.mirror", "kuber
 pub struct AgentlessPod {
     /// The name of the pod.
     pub name: String,
-    /// The uid of the pod.
+    /// The uid, so that no later pod of the name is evicted.
     pub uid: String,
     /// The time of creation, in seconds since 1970.
     pub created_seconds: i64,

@@ -25,7 +25,7 @@ pub(crate) fn bounded_user(user: &str) -> String {
     one_line(user, MAX_USER_BYTES)
 }
 
-/// The request of a user.
+/// What a user wants of a config, in its spec or an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserRequest<'a> {
     /// The version in `spec.version`.
@@ -34,7 +34,7 @@ pub enum UserRequest<'a> {
     Retry(&'a str),
     /// A version for all pods at once, in `spec.rollout.override`.
     Override {
-        /// The version.
+        /// The version for all pods.
         version: &'a str,
         /// The reason why nobody can wait.
         reason: &'a str,

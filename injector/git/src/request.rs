@@ -50,9 +50,9 @@ impl FetchRequest<'_> {
 
 /// A commit, with its wanted files.
 pub struct Commit {
-    /// The id of the commit.
+    /// The object ID of the commit, in hex digits.
     pub id: String,
-    /// The time of the commit.
+    /// The time that its committer wrote.
     pub time: Timestamp,
     /// The signer, as the file of allowed signers names him.
     pub signer: Option<String>,

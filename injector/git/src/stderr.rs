@@ -1,6 +1,5 @@
 //! Sorts the error messages of git and ssh into kinds of faults.
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitFault {
     DiskFull,

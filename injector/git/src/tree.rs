@@ -7,12 +7,10 @@ use crate::error::GitError;
 /// The maximum number of entries below a path.
 pub(crate) const MAX_ENTRIES: usize = 10_000;
 
-/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeEntryKind {
     /// A tree below the tree.
     Folder,
-    /// A file.
     File,
     /// A symbolic link.
     Symlink,
@@ -22,7 +20,6 @@ pub enum TreeEntryKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// The kind of the entry.
     pub kind: TreeEntryKind,
     /// The id of the object.
     pub id: String,

@@ -149,7 +149,7 @@ pub enum OciError {
     TooMany {
         /// The kind of the parts.
         what: &'static str,
-        /// The maximum number of these parts.
+        /// The maximum number of parts of the kind.
         limit: usize,
     },
     /// A redirect that is not followed.

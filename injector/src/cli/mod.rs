@@ -61,7 +61,6 @@ enum Command {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "verbatim")]
 enum CrdKind {
-    /// Configs.
     VersionedConfig,
     /// Sources of configs.
     ConfigSource,

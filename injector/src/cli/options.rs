@@ -60,7 +60,7 @@ pub(super) struct Options {
     pub(super) watch: WatchSettings,
     /// The maximum silence of a watch. After a longer silence, other replicas may be more current.
     pub(super) stale: Duration,
-    /// The time that a config stays which its namespace made and nobody needs.
+    /// The time after which a config goes that its namespace made, if nobody needs it.
     pub(super) max_unused_time: Duration,
     pub(super) lease: LeaseSettings,
     pub(super) hub_lease: LeaseSettings,

@@ -246,7 +246,7 @@ impl ServeSettings {
     }
 }
 
-/// The level of the log.
+/// The least important messages that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     /// Failures.
@@ -259,7 +259,7 @@ pub enum LogLevel {
     Debug,
 }
 
-/// The format of the log.
+/// How a message of the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One JSON object for each line.

@@ -24,7 +24,7 @@ pub enum RuleError {
     /// A rule is malformed.
     #[error("rule {name} {cause}")]
     Rule {
-        /// The name of the rule.
+        /// The rule, by its name in `spec.validation`.
         name: String,
         /// The fault.
         cause: String,
@@ -37,7 +37,7 @@ pub enum RuleError {
         .reference.name
     )]
     Schema {
-        /// The name of the rule.
+        /// The rule, by its name in `spec.validation`.
         name: String,
         /// The place of the schema.
         reference: ConfigMapKeyRef,
@@ -47,7 +47,7 @@ pub enum RuleError {
     /// The schema of a rule was not read.
     #[error("rule {name}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
     Unknown {
-        /// The name of the rule.
+        /// The rule, by its name in `spec.validation`.
         name: String,
         /// The place of the schema.
         reference: ConfigMapKeyRef,

@@ -70,3 +70,36 @@ fn every_file_below_src_is_a_module() -> Result<()> {
     ensure!(unnamed.is_empty(), "files that no module names: {unnamed:?}");
     Ok(())
 }
+
+/// The head of a file with modules says what each of them does: `` `retry` decides … ``, or names it in parentheses.
+#[test]
+fn modules_that_a_head_names_exist() -> Result<()> {
+    let has_word = |line: &str, name: &str| {
+        line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|w| w == name)
+    };
+    let mut missing = Vec::new();
+    for (path, text) in sources()? {
+        let head: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("//!")).collect();
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        if !code.iter().any(|line| line.ends_with(';') && has_word(line, "mod")) {
+            continue;
+        }
+        let head = head.concat();
+        let pieces: Vec<&str> = head.split('`').collect();
+        for piece in pieces.windows(3).step_by(2) {
+            let (before, name, after) = (piece[0].trim_end(), piece[1], piece[2]);
+            let begins = before.is_empty() || before.ends_with(['.', ';', ':', ',']);
+            let verb = after.strip_prefix(' ').and_then(|after| after.split(' ').next());
+            let is_described = begins && verb.is_some_and(|verb| verb.ends_with('s'));
+            let is_explained = before.ends_with('(') && after.starts_with(')');
+            let is_module = name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+            let is_crate = name.starts_with("nudge_");
+            if (is_described || is_explained) && is_module && !is_crate && !code.iter().any(|line| has_word(line, name))
+            {
+                missing.push(format!("{path}: `{name}`"));
+            }
+        }
+    }
+    ensure!(missing.is_empty(), "modules that a head names, and that the file does not have: {missing:?}");
+    Ok(())
+}

@@ -56,17 +56,17 @@ pub enum Proof {
     Is {
         /// The place of the value in an answer of JSON; `None` if the value is the whole answer.
         pointer: Option<JsonPointer>,
-        /// The key.
+        /// The key whose value the answer must be.
         key: Key,
     },
 }
 
-/// The name of a metric.
+/// The name of a metric in the text format of Prometheus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricName(Box<str>);
 
 impl MetricName {
-    /// Returns the name.
+    /// Returns the name as it stands in the annotation.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -77,7 +77,7 @@ impl MetricName {
 pub struct JsonPointer(Box<str>);
 
 impl JsonPointer {
-    /// Returns the pointer.
+    /// Returns the pointer as it stands in the annotation.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -102,16 +102,18 @@ pub enum ExpectationError {
     #[error("{0}")]
     Url(#[from] WebhookUrlError),
     /// The text after the number sign is no pointer.
-    #[error("after # must stand the place of the value in an answer of JSON, such as #/data/mark; a metric has none")]
+    #[error(
+        "# must be followed by the place of the value in an answer of JSON, such as #/data/mark; a metric has none"
+    )]
     Pointer,
     /// The name is not a metric's.
     #[error("a metric's name has letters, digits, _ and :, begins with no digit, and is given without labels")]
     Metric,
     /// The name is not a key's.
-    #[error("after 'is' must stand the name of a key of the configuration")]
+    #[error("'is' must be followed by the name of a key of the configuration")]
     Key,
     /// The time can't be used.
-    #[error("after 'within' must stand a time from 1s to 5m, such as 60s")]
+    #[error("'within' must be followed by a time from 1s to 5m, such as 60s")]
     Within,
 }
 

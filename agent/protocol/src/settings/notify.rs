@@ -60,7 +60,7 @@ pub enum Notify {
     /// Not at all: the container polls, or holds a request with `?wait=`.
     #[default]
     None,
-    /// By a signal.
+    /// By a signal to the processes of the container.
     Signal(NotifySignal),
     /// By an HTTP POST to a URL of its own.
     Webhook,

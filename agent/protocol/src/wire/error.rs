@@ -29,7 +29,7 @@ named_enum! {
         MethodNotAllowed,
         /// The body did not come in time.
         TooSlow,
-        /// The body is too large.
+        /// The body has more bytes than the path allows.
         TooLarge,
         /// The request may work later, or at another replica.
         Unavailable,

@@ -50,7 +50,7 @@ pub struct PollRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigClaim {
-    /// The name of the config.
+    /// The config that the agent holds a version of.
     pub name: ConfigName,
     /// [`PollConfig::uid`] of the last head, if it was ever known.
     #[serde(default, with = "hub_ids")]
@@ -87,7 +87,7 @@ pub struct PollHead {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PollConfig {
-    /// The name of the config.
+    /// The config, one of those that the pod may have.
     pub name: ConfigName,
     /// The uid of its `VersionedConfig`; `None` while there is none. Another uid replaces whatever the agent has.
     #[serde(default, with = "hub_ids")]
@@ -142,11 +142,11 @@ pub enum HubReason {
     Other,
 }
 
-/// A container of the pod.
+/// A container of the pod that polls, as its status shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodContainer {
-    /// The name of the container.
+    /// The name in the pod's spec.
     pub name: ContainerName,
     /// The ID: 64 hex digits, without the runtime's prefix; empty while the container has not started.
     #[serde(default)]
@@ -194,7 +194,7 @@ pub struct ReportRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedConfig {
-    /// The name of the config.
+    /// The config, one of those that the pod may have.
     pub name: ConfigName,
     /// The uid of its `VersionedConfig`, if the content came from the hub.
     #[serde(default, with = "hub_ids")]
@@ -227,7 +227,7 @@ pub struct ReportedProblem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedContainer {
-    /// The name of the container.
+    /// The name in the pod's spec.
     pub name: ContainerName,
     /// The way to notify the container.
     pub notify: Notify,

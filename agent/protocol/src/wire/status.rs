@@ -65,7 +65,7 @@ pub struct ContactStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigStatus {
-    /// The name of the config.
+    /// The config whose keys are in the dictionary.
     pub name: ConfigName,
     /// The version that is served.
     pub version: VersionName,
@@ -87,7 +87,7 @@ pub struct ConfigStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnservedConfig {
-    /// The name of the config.
+    /// The config without content.
     pub name: ConfigName,
     /// The reason why the config is not served.
     pub problem: Problem,
@@ -165,7 +165,7 @@ pub struct Overlap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStatus {
-    /// The name of the container.
+    /// The name in the pod's spec.
     pub name: ContainerName,
     /// The way to notify the container.
     pub notify: Notify,

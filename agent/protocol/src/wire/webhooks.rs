@@ -73,10 +73,10 @@ pub struct WebhookEventData {
     pub truncated: bool,
 }
 
-/// A config and its version.
+/// A config with the version that the dictionary has of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigVersion {
-    /// The name of the config.
+    /// The config, by the name of its `VersionedConfig`.
     pub name: ConfigName,
     /// The name of the version.
     pub version: VersionName,

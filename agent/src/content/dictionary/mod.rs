@@ -60,7 +60,7 @@ pub enum TooLarge {
 /// A config of a dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigView {
-    /// The name of the config.
+    /// The config, by the name of its `VersionedConfig`.
     pub name: ConfigName,
     /// The name of the version.
     pub version: VersionName,
@@ -84,7 +84,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the key.
+    /// Returns the key, as applications read it.
     pub fn key(&self) -> &str {
         &self.key
     }

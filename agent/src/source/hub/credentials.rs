@@ -30,7 +30,7 @@ const MAX_SESSIONS: usize = 2;
 pub struct CredentialFiles {
     /// The CA bundle.
     pub ca: HubCa,
-    /// The file with the token.
+    /// The file that the kubelet writes the token to, and renews.
     pub token_file: PathBuf,
 }
 

@@ -38,7 +38,7 @@ named_enum! {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct HubFailure {
-    /// The kind.
+    /// The kind, which decides about the next attempt.
     pub kind: FailureKind,
     /// The fault and its remedy. The message never holds a token or a value.
     pub message: String,

@@ -56,7 +56,7 @@ struct ConfigState {
     ack_timeout_seconds: Option<u32>,
 }
 
-/// A revision of a config.
+/// A revision of a config. Revisions of different uids can't be compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
     /// The uid of the config.

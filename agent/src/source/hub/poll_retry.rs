@@ -33,7 +33,7 @@ const PERSISTENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), lon
 /// The waits after a refusal that only an admin can change.
 const REFUSAL_BACKOFF: Backoff = Backoff { first: Duration::from_secs(30), longest: Duration::from_mins(5) };
 
-/// The next poll.
+/// The time of the next poll, and how long it may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextPoll {
     /// The wait until the poll is sent.
@@ -62,7 +62,7 @@ pub enum PollEnd<'a> {
 /// The way of polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollMode {
-    /// Polls are held; `cuts` of them in a row were cut.
+    /// Polls are held; the last `cuts` polls in a row were cut.
     Long { cuts: u32 },
     /// Polls are repeated at an interval until this time, because held ones were cut.
     Interval { until: Instant },

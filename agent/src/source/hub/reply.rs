@@ -56,7 +56,7 @@ pub enum ReceivedBlock {
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollReply {
-    /// The head.
+    /// The versions that the pod is assigned.
     pub head: PollHead,
     /// The block for each config of the head.
     pub blocks: Vec<ReceivedBlock>,

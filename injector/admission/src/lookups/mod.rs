@@ -145,7 +145,7 @@ pub enum Right<'a> {
     Approve(&'a str),
     /// The right to restore the config of this name from an export.
     Import(&'a str),
-    /// The right to create configs.
+    /// The right to create configs in the namespace.
     CreateConfigs,
     /// The right to patch the config of this name.
     PatchConfig(&'a str),

@@ -24,7 +24,7 @@ pub enum StartError {
     /// The address can't be listened on.
     #[error("can't listen on {address} for admission")]
     Listen {
-        /// The address.
+        /// The address and port that the webhooks listen at.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,

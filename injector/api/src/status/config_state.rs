@@ -22,7 +22,7 @@ pub enum ConfigState {
 impl_as_str!(ConfigState: Waiting Current Progressing RollingBack Failed);
 
 impl VersionedConfigStatus {
-    /// Returns the state of the config.
+    /// Returns where the config stands, in one word.
     pub fn state(&self) -> ConfigState {
         let ready = find_condition(&self.conditions, ConditionType::Ready);
         match (self.rollout.stage, ready) {

@@ -57,7 +57,7 @@ pub struct VisibleParts {
 }
 
 impl Index {
-    /// Returns the config.
+    /// Returns the config, as the watch last showed it.
     pub fn config(&self, key: &ConfigKey) -> Option<Arc<VersionedConfig>> {
         self.config_since(key).map(|(config, _)| config)
     }

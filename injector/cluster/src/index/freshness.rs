@@ -11,10 +11,10 @@ use super::namespaces::Inner;
 use super::{Index, WatchedKind};
 use crate::watch_health::WatchHealth;
 
-/// The age of a watch.
+/// The time for which a watch has been silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchAge {
-    /// The kind that is watched.
+    /// The kind, as metrics label it, such as `pods`.
     pub watch: &'static str,
     /// The time since the server last sent something; `None` before a first list.
     pub age: Option<Duration>,

@@ -12,7 +12,7 @@ pub enum IndexEvent {
     Config(ConfigKey),
     /// A pod that uses the config has changed.
     Pods {
-        /// The config.
+        /// The config that changed.
         config: ConfigKey,
         /// Whether the pod's containers became unready or restarted, or the pod reports that the version failed.
         harmed: bool,

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 /// A pod, and the channel of the changes that concern it.
 #[derive(Clone, Debug)]
 pub struct PodEntry {
-    /// The state of the pod.
+    /// What the watch last showed of the pod.
     pub state: Arc<PodState>,
     /// The time when containers last became unready or restarted.
     pub(super) fell_at: Option<Instant>,

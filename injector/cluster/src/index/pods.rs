@@ -13,7 +13,7 @@ use super::pod_entry::PodEntry;
 use super::{Index, IndexEvent, WatchedKind};
 
 impl Index {
-    /// Returns the pod.
+    /// Returns the pod, as the watch last showed it.
     pub fn pod(&self, key: &PodKey) -> Option<PodEntry> {
         self.lock_namespace(&key.namespace)?.pods.get(key).cloned()
     }

@@ -2,7 +2,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The metrics of the watches.
+/// The numbers of open, begun and failed watches of a replica, and of its lists.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
     open: Gauge,

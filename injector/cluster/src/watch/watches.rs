@@ -82,7 +82,7 @@ impl FromStr for ReadScope {
     }
 }
 
-/// The settings of the watches.
+/// What a replica watches, and how long a watch may be silent.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
     /// The number of seconds that a watch may be silent; after that, a dead watch is noticed.
@@ -95,7 +95,7 @@ pub struct WatchSettings {
     pub kinds: &'static [WatchedKind],
     /// Whether the policies of the cluster are watched.
     pub policies: bool,
-    /// The metrics of the watches.
+    /// The counters of all watches of the replica.
     pub metrics: WatchMetrics,
 }
 

@@ -35,7 +35,6 @@ enum TextState {
     Unread,
     /// The objects have no text that can become a version.
     Missing(Explanation),
-    /// The text.
     Read(TextContent),
 }
 

@@ -62,7 +62,6 @@ pub(crate) enum LeftText {
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: PublishSubject,
-    /// Whether the object holds the version.
     holds_version: bool,
     /// Whether Nudge may not write the object.
     is_refused: bool,

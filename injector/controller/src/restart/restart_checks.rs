@@ -104,7 +104,7 @@ impl RestartCheck {
 
     /// Returns a check that has not begun yet.
     pub(crate) fn not_yet() -> Self {
-        Self::without_workloads(Restarts::Busy("workloads to restart have not been looked at".to_owned()))
+        Self::without_workloads(Restarts::Busy("the workloads to restart are not known yet".to_owned()))
     }
 
     /// Returns a check that failed at a call. Once checks have failed for `deadline_seconds`, that ends the rollout.

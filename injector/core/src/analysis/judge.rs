@@ -66,7 +66,7 @@ pub struct RoundMemory {
     last_answers: HashMap<String, SeenAnswer>,
 }
 
-/// The start of a round.
+/// When a round began, and for which spec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundStart {
     /// The time, in milliseconds of the steady clock.

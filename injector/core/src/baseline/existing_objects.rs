@@ -20,7 +20,7 @@ const LOCK_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The letters and digits of the hashes that kustomize adds to names: those that seldom make words.
 const HASH_ALPHABET: &str = "bcdfghkmt2456789";
-/// The length of these hashes.
+/// The length of the hashes that kustomize adds to names.
 const HASH_LENGTH: usize = 10;
 /// The number of configs of a namespace from which on its label makes no more.
 pub const MAX_NAMESPACE_CONFIGS: usize = 100;
@@ -39,7 +39,7 @@ const OF_NAMESPACE: &str = "namespace";
 pub struct BaselineObject<'a> {
     /// Whether the object is a ConfigMap or a Secret.
     pub kind: PartKind,
-    /// The metadata of the object.
+    /// The metadata, with labels and annotations.
     pub metadata: &'a ObjectMeta,
     /// Whether the API server refuses changes of the content.
     pub is_immutable: bool,
@@ -80,7 +80,7 @@ pub enum NamespaceBaseline {
     Labelled,
     /// The objects that pods with an agent read.
     Mounted,
-    /// These, and every ConfigMap.
+    /// The objects of `Mounted`, and every ConfigMap.
     All,
 }
 
@@ -114,9 +114,9 @@ impl BaselineNamespace {
 /// The label that wants an object to become a config by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineLabel {
-    /// The label of the object.
+    /// `nudge.dev/baseline` of the object itself.
     Object,
-    /// The label of its namespace.
+    /// `nudge.dev/baseline` of the namespace.
     Namespace,
 }
 

@@ -104,7 +104,7 @@ fn verdict(
         let effect = if gated.is_some() {
             "which holds the version until the denial is withdrawn"
         } else {
-            "which holds the version where a rule requires approvals, until the denial is withdrawn"
+            "which holds the version, if a rule requires approvals, until the denial is withdrawn"
         };
         return refuse(Reason::Denied, format!("{approver} denies version {version}, {effect} ({remedy})"));
     }

@@ -35,7 +35,7 @@ pub struct Observed<'a> {
     pub config: &'a VersionedConfig,
     /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],
-    /// The facts about the contents of these objects.
+    /// The facts about the contents of `parts`.
     pub facts: &'a FactsByUid,
     /// Whether the namespace's Secrets can be read.
     pub secrets_known: bool,

@@ -18,7 +18,7 @@ use crate::versions::{FactsByUid, Seals, authors, is_of_text};
 pub struct Provenance<'a> {
     /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],
-    /// The facts about the contents of these objects.
+    /// The facts about the contents of `parts`.
     pub facts: &'a FactsByUid,
     /// The seals of the config.
     pub seals: &'a Seals,

@@ -15,7 +15,7 @@ pub const TEXT_DEBOUNCE: Duration = Duration::from_secs(2);
 pub struct TextRequest {
     /// The name of the version.
     pub version: String,
-    /// Whether its objects must be created.
+    /// Whether the version's objects must be created.
     pub is_new: bool,
 }
 
@@ -49,12 +49,12 @@ impl TextRequest {
 /// What this leader knows of the objects of version `1.0.0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstVersion {
-    /// This leader has made none of them.
+    /// This leader has made none of the objects.
     #[default]
     Unmade,
-    /// This leader has made them of the present text.
+    /// This leader has made the objects of the present text.
     Made,
-    /// Another object has the name of one of them.
+    /// Another object has the name of one of the objects.
     Taken,
 }
 

@@ -58,7 +58,7 @@ fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {
     let writers = "see who writes it (kubectl get --show-managed-fields), ";
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::Unsettled.explained(format!(
-        "the text of config {name} has ended {left} moves in a row, so it must stand for 5 minutes; {writers}or begin now with \
+        "the text of config {name} has ended {left} moves in a row, so it must stay unchanged for 5 minutes; {writers}or begin now with \
          kubectl nudge retry {name}"
     ))
 }

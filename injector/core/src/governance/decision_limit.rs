@@ -3,7 +3,7 @@
 
 /// The maximum number of decisions about the versions of one config.
 const MAX_PER_CONFIG: usize = 128;
-/// The maximum number of these decisions by one user.
+/// The maximum number of decisions about the versions of one config by one user.
 const MAX_PER_USER: usize = 16;
 
 /// The reason why a user can't decide once more.

@@ -10,7 +10,7 @@ use nudge_api::{Approval, Explanation, Reason, RolloutPolicySpec, RolloutSpec, W
 use super::policies::Policies;
 use super::windows::{Windows, next_common_opening};
 
-/// The owner of a rule.
+/// Who has set a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleOwner {
     /// The config itself.

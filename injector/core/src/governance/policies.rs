@@ -29,7 +29,7 @@ impl Default for Policies {
     }
 }
 
-/// The reach of a policy.
+/// How much a policy selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyReach {
     /// The number of enabled namespaces that the policy selects.

@@ -36,7 +36,7 @@ impl HubAway {
         let (cause, remedy) = match self {
             Self::NotRenewing => ("no replica of the hub has renewed its Lease for 30 s", HUB_HINT),
             Self::NotWriting => {
-                ("the hub has not written the condition of any pod for 30 s, though reports of pods wait", HUB_HINT)
+                ("the hub has not written the condition of any pod for 30 s, although reports of pods wait", HUB_HINT)
             }
             Self::NotWritingHere => {
                 let cause = "the API server has accepted no pod condition in this namespace for 30 s, although reports of its pods wait";

@@ -35,6 +35,28 @@ pub struct Injection {
 }
 
 /// Injects the agent into a pod that opts in. `request` is the result of [`read`](super::read) for the same pod.
+///
+/// ```
+/// use nudge_core::injection::{InjectionFacts, ResolvedConfig, inject, read};
+/// # use nudge_core::injection::{AgentDefaults, InjectionSettings, UnknownKeys};
+/// # let settings = InjectionSettings {
+/// #     agent_image: "nudge-agent".to_owned(), agent_kill_image: "nudge-agent-kill".to_owned(), image_pull_policy: None,
+/// #     image_pull_secrets: Vec::new(), hub: "https://nudge-hub".to_owned(), foreign_containers: Vec::new(),
+/// #     foreign_containers_allowed: false, agent_defaults: AgentDefaults::default(), unknown_keys: UnknownKeys::Refuse,
+/// # };
+/// let mut pod = serde_json::json!({
+///     "metadata": {"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/configs": "shop"}},
+///     "spec": {"containers": [{"name": "app"}]},
+/// });
+/// let shop = ("shop".parse().unwrap(), ResolvedConfig::default());
+/// let facts = InjectionFacts { configs: [shop].into(), ..InjectionFacts::default() };
+///
+/// let request = read(&pod)?.expect("the pod opts in");
+/// let injection = inject(&pod, &request, &facts, &settings)?;
+/// json_patch::patch(&mut pod, &injection.patch).unwrap();
+/// assert_eq!(pod["spec"]["containers"][0]["name"], "nudge-agent");
+/// # Ok::<(), nudge_core::injection::InjectionRefusal>(())
+/// ```
 pub fn inject(
     raw: &Value,
     request: &PodRequest,

@@ -13,7 +13,7 @@ pub enum InjectionRefusal {
     /// An annotation has a value that is not allowed.
     #[error("annotation {annotation}: {value:?} is not allowed: {allowed}")]
     Value {
-        /// The annotation.
+        /// The annotation, with its prefix and its container.
         annotation: String,
         /// The value of the annotation, shortened.
         value: String,
@@ -23,7 +23,7 @@ pub enum InjectionRefusal {
     /// An annotation names a container that the pod does not have.
     #[error("annotation {annotation} names container {named:?}, which this pod does not have; it has {has}")]
     Container {
-        /// The annotation.
+        /// The annotation, with its prefix and its container.
         annotation: String,
         /// The name in the annotation, shortened.
         named: String,

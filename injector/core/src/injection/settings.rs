@@ -20,7 +20,7 @@ pub struct InjectionSettings {
     pub foreign_containers: Vec<String>,
     /// Whether a pod may name foreign containers nevertheless.
     pub foreign_containers_allowed: bool,
-    /// The defaults of agents.
+    /// What an agent gets if the pod's annotations do not say.
     pub agent_defaults: AgentDefaults,
     /// The treatment of pods with labels or annotations of Nudge's that this version does not know.
     pub unknown_keys: UnknownKeys,

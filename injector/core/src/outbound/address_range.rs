@@ -28,7 +28,7 @@ impl FromStr for AddressRange {
 }
 
 impl AddressRange {
-    /// Returns whether the address is in the range.
+    /// Returns whether the address is in the range. Addresses of the other family never are.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let equal_bits = match (self.network, ip) {
             (IpAddr::V4(network), IpAddr::V4(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros(),

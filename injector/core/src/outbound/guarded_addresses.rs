@@ -11,7 +11,7 @@ use super::address_range::AddressRange;
 pub struct GuardedAddresses {
     /// The addresses of Services, and of the servers behind them, which are guarded at all ports.
     pub hosts: HashSet<IpAddr>,
-    /// The endpoints of these Services.
+    /// The endpoints of Services, each guarded at its port alone.
     pub endpoints: HashSet<SocketAddr>,
     /// The addresses of nodes, which are guarded at all ports: kubelets answer there, and Services with node ports.
     pub nodes: HashSet<IpAddr>,

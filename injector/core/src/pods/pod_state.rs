@@ -22,9 +22,9 @@ pub struct PodState {
     pub namespace: String,
     /// The name of the pod.
     pub name: String,
-    /// The uid of the pod.
+    /// The uid, which differs from that of an earlier pod of the name.
     pub uid: PodUid,
-    /// The service account of the pod.
+    /// The name of the service account that the pod runs as.
     pub service_account: String,
     /// The agent that was injected.
     pub agent: AgentState,
@@ -44,7 +44,7 @@ pub struct PodState {
     pub readiness: Readiness,
     /// Whether the containers that get the configuration are ready.
     pub containers_ready: bool,
-    /// The phase of the pod.
+    /// How far the containers are.
     pub phase: PodPhase,
     /// The removal of the pod, if it is being removed.
     pub removal: Removal,
@@ -103,7 +103,7 @@ pub enum Readiness {
     },
 }
 
-/// The phase of a pod.
+/// How far the containers of a pod are, by its status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodPhase {
     /// The containers were not started yet.
@@ -166,7 +166,7 @@ impl PodState {
         self.workload.as_ref().is_some_and(|id| id.kind() == OwnerKind::Job)
     }
 
-    /// Returns whether the pod is Ready.
+    /// Returns whether the condition `Ready` of the pod is true.
     pub fn is_ready(&self) -> bool {
         self.readiness == Readiness::Ready
     }

@@ -76,7 +76,7 @@ pub struct PublishGoal<'a> {
     pub name: &'a str,
     /// The version that the object should hold.
     pub version: &'a str,
-    /// The use of the object.
+    /// Whether the object gets the version, or has a text of its own.
     pub object_use: ObjectUse<'a>,
     /// The version that the status says the object holds.
     pub published: Option<&'a str>,

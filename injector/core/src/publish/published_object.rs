@@ -124,7 +124,7 @@ impl PublishedObject {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the object as a ConfigMap.
+    /// Returns the ConfigMap that the API server should store.
     pub fn config_map(&self) -> ConfigMap {
         let PublishedContent { values, binary, .. } = &self.content;
         let (bytes, text): (Vec<_>, Vec<_>) = values.iter().partition(|(key, _)| binary.contains(*key));

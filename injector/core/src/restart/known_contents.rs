@@ -23,7 +23,7 @@ const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
 pub struct SealedPart<'a> {
     /// The name of the version.
     pub version: &'a str,
-    /// The number of the part.
+    /// The number of the part, from 1.
     pub number: usize,
     /// The object, as it was sealed.
     pub object: &'a PartStatus,

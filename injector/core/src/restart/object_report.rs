@@ -24,7 +24,7 @@ impl ObjectReport {
         Self { object: Some(object.clone()), why: reason.explained(message) }
     }
 
-    /// Returns a report about several objects.
+    /// Returns a report that names its objects in its message.
     pub fn about_several(reason: Reason, message: impl Into<String>) -> Self {
         Self { object: None, why: reason.explained(message) }
     }
@@ -46,7 +46,7 @@ pub struct RestartReport {
     pub version: String,
     /// The number of workloads that use the config.
     pub workloads: usize,
-    /// Whether all of these workloads are restarted.
+    /// Whether all workloads that use the config are restarted.
     pub done: bool,
     /// The reports about workloads that can't be restarted or are not waited for.
     pub reports: Vec<ObjectReport>,

@@ -10,7 +10,7 @@ use crate::injection::is_part;
 /// The keys of a ConfigMap or a Secret that pods read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadKeys {
-    /// All keys.
+    /// All keys, because the pods mount the whole object or take it by `envFrom`.
     All,
     /// These keys, which variables, items of volumes or subPaths name.
     Named(BTreeSet<String>),

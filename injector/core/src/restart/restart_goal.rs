@@ -14,7 +14,7 @@ use crate::pods::PodState;
 pub struct RestartGoal<'a> {
     /// The key of the config.
     pub key: &'a ConfigKey,
-    /// The config.
+    /// The config, as the leader last read it.
     pub config: &'a VersionedConfig,
     /// The status of the config.
     pub status: &'a VersionedConfigStatus,

@@ -84,7 +84,7 @@ pub struct PodRestarts {
 }
 
 impl PodRestarts {
-    /// Adds the restarts of a pod.
+    /// Adds the restarts of one pod's containers.
     pub fn add(&mut self, restarts: i32) {
         self.second = self.second.max(self.max.min(restarts));
         self.max = self.max.max(restarts);
@@ -118,7 +118,7 @@ impl UpdateBlock {
 /// The facts about a workload that a restart needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// The kind of the workload.
+    /// Whether the workload is a Deployment, a StatefulSet or a DaemonSet.
     pub kind: WorkloadKind,
     /// The name of the workload.
     pub name: String,
@@ -140,7 +140,7 @@ pub struct Workload {
     pub replicas: Option<ReplicaCounts>,
     /// Whether a container that uses a config has no readiness probe.
     pub is_unprobed: bool,
-    /// The `minReadySeconds` of the workload.
+    /// `minReadySeconds` of the workload's spec; 0 if it has none.
     pub min_ready_seconds: u32,
     /// The names of the long-running containers of the template.
     pub containers: BTreeSet<String>,
@@ -155,7 +155,7 @@ pub struct Workload {
 /// A workload that takes a config by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetedWorkload {
-    /// The workload.
+    /// The facts about the workload itself.
     pub workload: Workload,
     /// The digest that the workload's template should have.
     pub digest: ContentDigest,

@@ -91,7 +91,7 @@ impl Effects {
         Self { event: Some(event), ..Continuation::AtOnce.into() }
     }
 
-    /// Returns these effects with another pass at this time at the latest.
+    /// Returns the effects with another pass at `time` at the latest.
     pub(super) fn reconcile_by(self, time: Option<SteadyTime>) -> Self {
         Self { reconcile_at: self.reconcile_at.into_iter().chain(time).min(), ..self }
     }

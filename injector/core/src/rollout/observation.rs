@@ -185,7 +185,7 @@ impl Observation<'_> {
         seconds(self.spec.ack_timeout_seconds) + seconds(pod.verify_seconds) + wait
     }
 
-    /// Returns the longest of these times.
+    /// Returns the longest time that any pod has to acknowledge.
     pub(super) fn longest_ack_timeout(&self) -> Millis {
         self.pods.iter().map(|pod| self.ack_timeout(pod)).max().unwrap_or_default()
     }

@@ -68,7 +68,7 @@ pub fn oci_target(from: &OciSource) -> Result<(OciReference, Pick), Explanation>
     Ok((reference, pick))
 }
 
-/// Returns the address of Vault.
+/// Returns the address of Vault, or why it can't be one.
 pub fn vault_address(from: &VaultSource) -> Result<Address, Explanation> {
     Address::parse(&from.address).map_err(|error| invalid("spec.from.vault.address", error))
 }

@@ -40,7 +40,7 @@ pub struct SourceSnapshot<'a> {
 /// An act of a source. After the act, the next decision about the source follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Create the config.
+    /// Create the config of the source's name.
     CreateConfig,
     /// Make the version of the newest content.
     Make,

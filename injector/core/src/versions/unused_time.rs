@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The default of the time after which a config goes that nobody needs: its objects are gone, and no pod uses it.
 pub const MAX_UNUSED_TIME: Duration = Duration::from_mins(10);
 
-/// Since when nobody needs a config, as one leader has seen it. A new leader begins anew.
+/// Since when nobody needs a config, as one leader has seen it. A new leader begins again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnusedTime(Option<Instant>);
 

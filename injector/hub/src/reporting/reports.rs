@@ -24,7 +24,7 @@ const MAX_CLOCK_LEAD_SECONDS: i64 = 24 * 3600;
 /// The report of a pod's agent.
 #[derive(Clone, Debug)]
 pub struct PodReport {
-    /// The uid of the pod.
+    /// The uid of the pod that sent the report.
     pub uid: PodUid,
     /// The agent's last report, cut to the limits.
     pub report: ReportRequest,

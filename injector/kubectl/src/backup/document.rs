@@ -60,9 +60,9 @@ pub(crate) struct Header {
     pub(crate) namespaces: Vec<String>,
     /// The Secrets of versions, as `namespace/name`.
     pub(crate) secrets: Vec<String>,
-    /// Whether these Secrets are in the export, encrypted.
+    /// Whether the Secrets of versions are in the export, encrypted.
     pub(crate) encrypted: bool,
-    /// Whether the content key is among these Secrets.
+    /// Whether the content key is in the export, encrypted.
     pub(crate) content_key: bool,
     /// The things that such an export never has.
     pub(crate) left_out: Vec<String>,

@@ -22,7 +22,6 @@ use crate::failure::Failure;
 enum KubeconfigFault {
     /// A fault in a file, or in the merged files.
     Kubeconfig(Box<KubeconfigError>),
-    /// A fault of the proxy.
     Proxy(String),
 }
 

@@ -110,7 +110,7 @@ pub(crate) async fn run(session: &Session, command: &Edit) -> Result<(), Failure
     match result {
         Ok(()) => session.out.line(&format!("{}/{name} edited", kind.to_string().to_lowercase())),
         Err(WriteError::Conflict) => Err(Failure::new(format!(
-            "{} was changed by others meanwhile, so nothing is written; your text is in {}: put your changes into the text of now with \
+            "{} was changed by others meanwhile, so nothing is written; your text is in {}: put your changes into the present text with \
              kubectl nudge edit {name}",
             object_name(kind, name),
             file.keep().display()

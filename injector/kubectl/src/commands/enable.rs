@@ -77,7 +77,7 @@ pub(crate) struct Enable {
 pub(crate) enum BaselineScope {
     /// Each ConfigMap and Secret that a pod with an agent reads
     Mounted,
-    /// These, and every ConfigMap of the namespace
+    /// The same objects, and every ConfigMap of the namespace
     All,
 }
 

@@ -18,7 +18,7 @@ use crate::session::Session;
   kubectl nudge retry game --wait
 
 A version that failed is not tried again by itself, whatever else changes. Fix the cause first: a new attempt begins with the first step. \
-If the config follows the text of its objects, it still does so afterwards; a text that must stand for a while (Unsettled) need not any \
+If the config follows the text of its objects, it still does so afterwards; a text that must stay unchanged for a while (Unsettled) need not any \
 longer.")]
 pub(crate) struct Retry {
     /// The config
@@ -70,7 +70,7 @@ pub(crate) async fn run(session: &Session, command: &Retry) -> Result<(), Failur
         }
         Attempt::Failed(version) => (version, "is tried again"),
         Attempt::Unsettled(version) => {
-            (version, "need not stand any longer; it begins a minute after the last move began")
+            (version, "need not stay unchanged any longer; it begins a minute after the last move began")
         }
     };
     let context = format!("setting the annotation {RETRY} of config {name}");

@@ -89,7 +89,7 @@ async fn check_attended(session: &Session, sources: &[ConfigSource]) -> Result<(
     }
     let remedy = AttendedKind::Sources.remedy(namespace);
     let cause = if attended == Some(true) {
-        "nothing has looked at it since it was created; check that the Deployment nudge-sources in namespace nudge-system runs"
+        "Nudge has not read it since it was created; check that the Deployment nudge-sources in namespace nudge-system runs"
             .to_owned()
     } else if attended == Some(false) {
         format!("ClusterRole nudge-sources is not bound in namespace {namespace}; {remedy}")

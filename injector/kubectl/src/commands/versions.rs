@@ -27,7 +27,6 @@ pub(crate) struct Versions {
     pub(crate) output: Option<Format>,
 }
 
-/// The row of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {

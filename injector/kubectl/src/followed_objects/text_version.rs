@@ -61,7 +61,7 @@ fn description(
         // Only Nudge knows the digests of Secrets.
         None if has_secret => None,
         None => Some(format!(
-            "the text is a new version, which Nudge makes when the text has stood for {} s",
+            "the text is a new version, which Nudge makes when the text has not changed for {} s",
             TEXT_DEBOUNCE.as_secs()
         )),
     }
@@ -127,7 +127,7 @@ pub(crate) async fn wait_for_text(
             return Err(Failure::with(
                 Exit::RolloutFailed,
                 format!(
-                    "{} was changed by others meanwhile, so the text that was set goes nowhere; see kubectl nudge status {name}",
+                    "{} was changed by others meanwhile, so the text that was set becomes no version; see kubectl nudge status {name}",
                     object_name(kind, name)
                 ),
             ));
@@ -215,7 +215,7 @@ mod tests {
     fn a_text_is_a_version_that_exists_or_a_new_one() {
         assert_eq!(describe_text(Some("3"), "1.0.0").as_deref(), Some("the text is version 1.0.0, which is current"));
         assert_eq!(describe_text(Some("3"), "2").as_deref(), Some("the text is version 1.0.0"));
-        let new = "the text is a new version, which Nudge makes when the text has stood for 2 s";
+        let new = "the text is a new version, which Nudge makes when the text has not changed for 2 s";
         assert_eq!(describe_text(Some("5"), "1.0.0").as_deref(), Some(new));
         let none = describe_text(None, "1.0.0").unwrap();
         assert!(none.starts_with("there is no text yet: ConfigMap shop does not exist"), "{none}");

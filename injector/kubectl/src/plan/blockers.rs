@@ -38,7 +38,7 @@ impl From<Explanation> for Blocker {
 
 pub(super) struct ConfigPods<'a> {
     pub(super) live: &'a [&'a PodState],
-    /// Those that steps move.
+    /// The pods that steps move.
     pub(super) by_steps: &'a [Subject],
 }
 

@@ -14,7 +14,7 @@ use crate::version::stored::{ContentsByKind, contents, sealed};
 pub(crate) enum Request {
     /// The version that the config requests.
     Requested,
-    /// This version, as `kubectl nudge use` requests it.
+    /// A named version, as `kubectl nudge use` requests it.
     Named(String),
     /// What a file requests.
     File(Box<ConfigChange>),
@@ -142,7 +142,7 @@ impl PlannedVersion {
                     Some(version) => Self::of_version(session, config, version).await?,
                     None => Self::of(config),
                 };
-                planned.unread.push(format!("the text of now: {}", failure.message));
+                planned.unread.push(format!("the present text: {}", failure.message));
                 return Ok(planned);
             }
             Err(failure) => return Err(failure),

@@ -45,7 +45,7 @@ pub(crate) async fn switch(
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     if override_reason.is_some() && failure.is_some_and(|failure| failure.overridden.as_deref() == override_reason) {
         return Err(Failure::new(format!(
-            "config {name}: version {version} failed at all pods at once, with this reason; give another --reason to \
+            "config {name}: version {version} was assigned to all pods at once with this reason, and failed; give another --reason to \
              try it again, or leave out --now"
         )));
     }

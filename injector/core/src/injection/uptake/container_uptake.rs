@@ -40,7 +40,7 @@ pub enum RestartCause {
 pub struct ContainerUptake<'a> {
     /// The name of the container.
     pub container: &'a str,
-    /// The config.
+    /// The config that the container takes versions of.
     pub config: &'a ConfigName,
     /// The way.
     pub uptake: Uptake,

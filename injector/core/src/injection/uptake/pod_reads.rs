@@ -75,7 +75,7 @@ impl fmt::Display for ReadPath {
 pub struct ContainerReads {
     /// The name of the container.
     pub container: Box<str>,
-    /// The config.
+    /// The config whose objects the container reads.
     pub config: ConfigName,
     /// The way that the annotations of the pod say; `None` if they say nothing about the container.
     pub way: Option<UpdateWay>,

@@ -28,11 +28,11 @@ pub fn pod_number(identity: Identity, pod_uid: &PodUid) -> u32 {
 /// What the containers of a pod have done with a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// Not all of them have acknowledged it.
+    /// Not all containers have acknowledged the version.
     Missing,
-    /// They have acknowledged it.
+    /// All containers have acknowledged the version.
     Taken,
-    /// They read no key that changed, so none was notified.
+    /// The containers read no key that changed, so none was notified.
     Unchanged,
 }
 

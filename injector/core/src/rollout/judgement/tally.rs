@@ -27,7 +27,7 @@ pub(in crate::rollout) struct Tally {
     pub(in crate::rollout) first_silent: Option<String>,
     /// The number of pods that can't be waited for.
     pub(in crate::rollout) not_waited_for: u32,
-    /// The number of these pods whose containers may be notified of the target.
+    /// The number of pods that can't be waited for, and whose containers may be notified of the target.
     pub(in crate::rollout) unjudged: u32,
     /// The number of pods whose containers read no key that changed.
     pub(in crate::rollout) unchanged: u32,
@@ -95,7 +95,7 @@ impl Tally {
             (Some(name), 1) => format!("; pod {name} has not acknowledged the version in time and is not waited for"),
             (Some(name), count) => {
                 format!(
-                    "; {count} pods, {name} among them, have not acknowledged the version in time and are not waited for"
+                    "; {count} pods (first: {name}) have not acknowledged the version in time and are not waited for"
                 )
             }
         }

@@ -7,7 +7,6 @@ use similar::TextDiff;
 use crate::failure::Failure;
 use crate::output::{Format, document};
 
-/// The change of a template.
 pub(super) struct TemplateChange {
     /// The value of the annotation about notification.
     pub(super) notify: Option<String>,
