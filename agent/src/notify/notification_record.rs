@@ -1,5 +1,5 @@
-//! The dictionary that each container has taken last, kept in the state folder. An agent that is killed after storing a
-//! version and before notifying of it notifies when it is back, and repeats no notification.
+//! The dictionary that each container has taken last, kept in the state folder. If an agent is killed after it stored a
+//! version and before it notified of it, it notifies when it is back. It repeats no notification.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -45,6 +45,10 @@ const FORBIDDEN: [(&[&str], &str); 7] = [
         "a thing is in a place, or occurs there",
     ),
 ];
+/// Nouns behind a number that is filled in. Their plural is wrong for one, unless the text says a bound.
+const COUNTED_NOUNS: [&str; 10] =
+    ["pods", "keys", "configs", "objects", "parts", "workloads", "users", "approvals", "rules", "namespaces"];
+const COUNT: &str = "write the number with nudge_protocol::plural::counted, so that it is right for one";
 const IS_NO: &str = "write \"is not a\", or \"there is no\" where a thing is missing";
 
 /// Returns the words of a text in lower case, with a space around each, and `x` for what is filled in. The end of a
@@ -71,6 +75,12 @@ fn fault(text: &str, form: Form) -> Option<String> {
     }
     if words.replace(" there is no ", " ").replace(" is no longer ", " ").contains(" is no ") {
         return Some(IS_NO.to_owned());
+    }
+    let is_bounded = [" at most ", " more than ", " the limit "].iter().any(|bound| words.contains(bound));
+    // Braces that are doubled are braces, and nothing is filled in.
+    let filled_in = self::words(&text.replace("{{", " ").replace("}}", " "));
+    if !is_bounded && COUNTED_NOUNS.iter().any(|noun| filled_in.contains(&format!(" x {noun} "))) {
+        return Some(COUNT.to_owned());
     }
     let count = count_words(text);
     if form != Form::Page && count > MAX_MESSAGE_WORDS {
@@ -235,6 +245,8 @@ fn each_rule_refuses_what_it_is_for() {
         }
     }
     assert_eq!(fault("{0} is no range of versions", Form::Page).as_deref(), Some(IS_NO));
+    assert_eq!(fault("{} of {total} pods wait", Form::Message).as_deref(), Some(COUNT));
+    assert_eq!(fault("it has {0} keys, and at most {MAX_KEYS} are allowed", Form::Error), None);
     for text in ["a thing.", "two  spaces", "a".repeat(241).as_str()] {
         assert!(fault(text, Form::Error).is_some() && fault(text, Form::Message).is_none(), "{text}");
     }

@@ -107,7 +107,7 @@ impl Controller {
         let users: BTreeSet<&Approver> = signed.iter().map(|(_, approver)| approver).collect();
         if users.len() > MAX_APPROVERS {
             return Err(format!(
-                "{} users have decided about it, and Nudge counts {MAX_APPROVERS}; delete some VersionApprovals",
+                "{} users have decided about it, and at most {MAX_APPROVERS} count; delete some VersionApprovals",
                 users.len()
             ));
         }

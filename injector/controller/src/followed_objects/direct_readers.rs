@@ -1,4 +1,4 @@
-//! The look for workloads that read the objects of a config themselves.
+//! The search for workloads that read the objects of a config themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -93,9 +93,9 @@ const INVALID_SPEC_RECHECK_MILLIS: Millis = 3_600_000;
 /// The maximum number of transitions of a rollout in one decision.
 const MAX_TRANSITIONS: usize = 16;
 
-/// Decides about the config: first what there is, then which version is requested and what withholds it, then the
-/// rollout, and at last the conditions and Events, which describe the outcome. `evidence` is this leader's evidence
-/// about the pods so far. Returns the decision, and the evidence if it is used.
+/// Decides about the config in four phases: what there is, which version is requested and what withholds it, the
+/// transitions of the rollout, and the conditions and Events, which describe the outcome. `evidence` is this leader's
+/// evidence about the pods so far. Returns the decision, and the evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
     let mut evidence = evidence.clone();
     let Observed { config, parts, facts, secrets_known, left_out, pods, judging, seals, now: clocks, .. } = *observed;
@@ -105,6 +105,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
     let named = config.requested_version();
     let fault = spec_fault(config, clocks);
+    // 1. What there is.
     let mut inventory = take_inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
     let conflict = find_conflict(config, &inventory);
@@ -130,11 +131,13 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         forget_text(&mut status);
     }
     let rollout = Rollout::from_status(&status, now);
+    // 2. Which version is requested, and what withholds it.
     // While pods can't be moved to the requested version, they stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
     let counted = aim.as_deref().map(|aim| count_approvals(aim, &status, observed)).unwrap_or_default();
     let fault_explanation = fault.as_ref().map(|fault| fault.why.clone());
     let counted = ApprovalCount { closed_gate: fault.or(counted.closed_gate), ..counted };
+    // 3. The transitions of the rollout.
     let (rollout, effects) = match aim {
         Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, &aim, &counted, &mut events),
         None => (rollout, Effects::default()),
@@ -161,6 +164,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         _ => None,
     };
     status.internal.background = evidence.background(status.internal.background, clocks);
+    // 4. The conditions and Events.
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));

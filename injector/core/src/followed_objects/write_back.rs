@@ -1,4 +1,4 @@
-//! Whether the text of a config's objects gives way to that of the current version. Where workloads read the objects
+//! Whether the text of a config's objects gives way to that of the current version. If workloads read the objects
 //! themselves, a text that failed, or that passed a gate, would stay with them.
 
 use nudge_api::{PartKind, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};

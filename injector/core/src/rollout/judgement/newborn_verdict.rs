@@ -63,10 +63,10 @@ pub(super) fn judge_newborns(evidence: &Evidence, observation: &Observation<'_>,
     if single_newborns.len() < 2 || verdict != Verdict::Clear || born.values().any(|new| new.failing_before > 0) {
         return verdict;
     }
-    let count = single_newborns.len();
+    let workloads = counted(single_newborns.len(), "workload");
     let target = names.target;
     let first = single_newborns.into_iter().min().map_or("", String::as_str);
     let message =
-        format!("a new pod of each of {count} workloads did not become Ready with version {target} (first: {first})");
+        format!("a new pod of each of {workloads} did not become Ready with version {target} (first: {first})");
     Verdict::Bad(Reason::NewPodsFailing.explained(message))
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use nudge_protocol::plural::counted;
+
 use super::evidence::Evidence;
 use crate::owners::WorkloadId;
 use crate::rollout::clock::seconds;
@@ -94,9 +96,8 @@ impl Tally {
             (None, _) => String::new(),
             (Some(name), 1) => format!("; pod {name} has not acknowledged the version in time and is not waited for"),
             (Some(name), count) => {
-                format!(
-                    "; {count} pods (first: {name}) have not acknowledged the version in time and are not waited for"
-                )
+                let pods = counted(count, "pod");
+                format!("; {pods} (first: {name}) have not acknowledged the version in time and are not waited for")
             }
         }
     }

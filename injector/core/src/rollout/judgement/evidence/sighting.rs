@@ -1,4 +1,4 @@
-//! One look at a pod.
+//! What one observation shows of a pod.
 
 use crate::rollout::Subject;
 use crate::rollout::clock::{Millis, SteadyTime};
