@@ -58,9 +58,9 @@ pub enum FilesError {
     /// A volume needs the object of a config that has no content yet.
     #[error("volume {volume} of this pod waits for config {config}")]
     Waiting {
-        /// The name of the volume.
+        /// The volume, by its name in the pod's spec.
         volume: String,
-        /// The name of the config.
+        /// The config without content.
         config: ConfigName,
     },
     /// The operating system refused.
@@ -74,9 +74,9 @@ pub enum UnfitFiles {
     /// A version lacks a key that the volume names.
     #[error("volume {volume} of this pod needs key {key} of {object}; add the key, or set optional in the volume")]
     Missing {
-        /// The name of the volume.
+        /// The volume, by its name in the pod's spec.
         volume: String,
-        /// The name of the key.
+        /// The key that an item of the volume names.
         key: String,
         /// The object of the config.
         object: String,
@@ -86,7 +86,7 @@ pub enum UnfitFiles {
         "in volume {volume} of this pod, {path} would be a file and a folder; rename the key, or its path in the volume"
     )]
     Collision {
-        /// The name of the volume.
+        /// The volume, by its name in the pod's spec.
         volume: String,
         /// The path below the volume's mount.
         path: String,

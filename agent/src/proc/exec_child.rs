@@ -31,7 +31,7 @@ pub enum ChildError {
     /// The command does not exist.
     #[error("command {command:?} was not found")]
     NotFound {
-        /// The name of the command.
+        /// The program, as the command line names it.
         command: OsString,
         /// The error of the operating system.
         source: io::Error,
@@ -39,7 +39,7 @@ pub enum ChildError {
     /// The command can't be run.
     #[error("command {command:?} can't be run: {source}")]
     NotExecutable {
-        /// The name of the command.
+        /// The program, as the command line names it.
         command: OsString,
         /// The error of the operating system.
         source: io::Error,

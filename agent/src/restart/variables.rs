@@ -21,19 +21,19 @@ pub enum Inexpressible {
     /// The dictionary lacks a key.
     #[error("container {container} gets key {name} as a variable, and the dictionary does not have it; add it")]
     Missing {
-        /// The name of the container.
+        /// The container that would get the variable.
         container: ContainerName,
-        /// The name of the variable.
+        /// The variable, which has the value of the key of its name.
         name: VariableName,
     },
     /// The value of a key can't be a variable.
     #[error("container {container} gets key {name} as a variable, and its value {fault}; change the value")]
     Value {
-        /// The name of the container.
+        /// The container that would get the variable.
         container: ContainerName,
-        /// The name of the variable.
+        /// The variable, which has the value of the key of its name.
         name: VariableName,
-        /// The fault of the value.
+        /// What the value holds, as the end of a message.
         fault: &'static str,
     },
     /// The variables of one container are too large.
@@ -41,7 +41,7 @@ pub enum Inexpressible {
         "the variables of container {container} have {bytes} bytes, and at most {MAX_VARIABLES_BYTES} are allowed; make values smaller"
     )]
     TooLarge {
-        /// The name of the container.
+        /// The container that would get the variables.
         container: ContainerName,
         /// The size of the file.
         bytes: usize,

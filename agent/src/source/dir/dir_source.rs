@@ -54,9 +54,9 @@ pub enum ReadError {
     /// The current version has no folder.
     #[error("version {version} of {config} is current, but there is no folder {}", path.display())]
     VersionMissing {
-        /// The name of the config.
+        /// The config, by the name of its folder.
         config: ConfigName,
-        /// The name of the version.
+        /// The version that `current` names.
         version: VersionName,
         /// The expected path.
         path: PathBuf,
@@ -64,9 +64,9 @@ pub enum ReadError {
     /// The version's content breaks a rule, or can't be read.
     #[error("version {version} of {config} can't be used: {}", message(faults))]
     Version {
-        /// The name of the config.
+        /// The config, by the name of its folder.
         config: ConfigName,
-        /// The name of the version.
+        /// The version that `current` names.
         version: VersionName,
         /// All faults, never empty.
         faults: Vec<KeyFault>,

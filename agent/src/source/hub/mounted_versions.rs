@@ -32,7 +32,7 @@ pub enum MountedError {
     /// A part is missing.
     #[error("version {version} is incomplete: part {part} is missing")]
     Incomplete {
-        /// The name of the version.
+        /// The version, by the name of its mounted folder.
         version: VersionName,
         /// The part's folder.
         part: String,
@@ -40,7 +40,7 @@ pub enum MountedError {
     /// A part breaks a rule.
     #[error("version {version} can't be used: part {part}: {}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Part {
-        /// The name of the version.
+        /// The version, by the name of its mounted folder.
         version: VersionName,
         /// The part's folder.
         part: String,
@@ -50,7 +50,7 @@ pub enum MountedError {
     /// The content of a part is not the content that was sealed.
     #[error("version {version} can't be used: part {part} has another content than what was sealed")]
     Changed {
-        /// The name of the version.
+        /// The version, by the name of its mounted folder.
         version: VersionName,
         /// The part's number.
         part: String,
@@ -58,7 +58,7 @@ pub enum MountedError {
     /// Two parts have the same key.
     #[error("version {version} can't be used: several of its parts have the key {key}")]
     Twice {
-        /// The name of the version.
+        /// The version, by the name of its mounted folder.
         version: VersionName,
         /// The key that two parts have.
         key: Key,
@@ -66,7 +66,7 @@ pub enum MountedError {
     /// The version is over a bound.
     #[error("version {version} can't be used: {source}")]
     Block {
-        /// The name of the version.
+        /// The version, by the name of its mounted folder.
         version: VersionName,
         /// The bound that is exceeded.
         source: BlockError,

@@ -15,9 +15,9 @@ pub enum TooManyDecisions {
          needed any more, such as {oldest} (kubectl delete versionapproval {oldest})"
     )]
     User {
-        /// The name of the config.
+        /// The config that the decisions are about.
         config: String,
-        /// The name of the user's oldest decision.
+        /// The user's oldest `VersionApproval`, by its name.
         oldest: String,
     },
     /// All users together have made too many decisions.
@@ -26,9 +26,9 @@ pub enum TooManyDecisions {
          right to override VersionedConfig {config}, must delete some, such as {oldest}"
     )]
     Config {
-        /// The name of the config.
+        /// The config that the decisions are about.
         config: String,
-        /// The name of the oldest decision.
+        /// The oldest `VersionApproval`, by its name.
         oldest: String,
     },
 }

@@ -64,9 +64,9 @@ pub enum NextEviction {
     Done,
     /// Evict this pod of this group.
     Evict {
-        /// The kind and name of the group.
+        /// The controller whose pods are the group.
         group: WorkloadId,
-        /// The name of the pod.
+        /// The pod to evict, by its name.
         pod: String,
     },
     /// A pod is being replaced.
