@@ -289,7 +289,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     let next = version(999, &one);
     let full = kept(&of(&one, MAX_FREE_VERSIONS), std::slice::from_ref(&next));
     assert_eq!((full.sealed.len(), full.others.len()), (MAX_FREE_VERSIONS, 1));
-    assert!(said(&full, &next).contains("there are 45 versions"), "{}", said(&full, &next));
+    assert!(said(&full, &next).contains("the config has 45 versions"), "{}", said(&full, &next));
     let named = surveyed(&of(&one, MAX_VERSIONS - 1), std::slice::from_ref(&next), Some(&next.version), |_| true);
     assert_eq!(named.sealed.len(), MAX_VERSIONS);
     // The oldest of those that were deleted are forgotten.
