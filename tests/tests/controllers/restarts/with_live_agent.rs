@@ -111,7 +111,7 @@ async fn an_edited_config_map_is_not_current_before_processes_with_variables_wer
     let plain = uids(&space, "plain").await?;
     let edit = json!({"data": {"key": "edited"}});
     space.api::<ConfigMap>().patch("shop", &PatchParams::default(), &Patch::Merge(&edit)).await?;
-    let held = wait_until_held(&space, "of Deployment/web do not run version txt-").await?;
+    let held = wait_until_held(&space, "not run version txt-").await?;
     ensure!(held.current_version.as_deref() == Some("1"), "{held:#?}");
     let restart = json!({"spec": {"template": {"metadata": {"annotations": {
         "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}});

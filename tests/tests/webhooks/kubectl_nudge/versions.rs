@@ -149,7 +149,7 @@ async fn all_objects_of_a_version_are_created_or_none() -> Result<()> {
         run_by(&kubeconfig, &space, &["create", "big", "1", &from, "--secret-from-literal=pin=hidden-4711"]).await?;
     std::fs::remove_file(&kubeconfig)?;
     assert_eq!(failed.code, Some(1), "{failed:?}");
-    assert!(failed.stderr.contains("; the 3 objects created before were removed"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("; 3 objects created before were removed"), "{}", failed.stderr);
     assert!(!failed.stderr.contains("hidden"));
     let selector = ListParams::default().labels("nudge.dev/config=big");
     assert!(space.api::<ConfigMap>().list(&selector).await?.items.is_empty());
