@@ -47,9 +47,9 @@ pub use source_from::{
 pub use status::{
     AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConfigState, Consent, DirectReaders, EvidenceStatus, GateStatus,
     HarmedPod, InternalStatus, InvalidVersion, MAX_LEFT_ALONE, PartKind, PartStatus, PodCounts, Release,
-    ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage,
-    RolloutStatus, SelectorThreshold, TextStatus, VersionState, VersionStatus, VersionedConfigStatus, Watch,
-    WorkloadThreshold,
+    ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseRequester, ReleaseStep, RetiredVersion, RolloutFailure,
+    RolloutStage, RolloutStatus, SelectorThreshold, TextStatus, VersionState, VersionStatus, VersionedConfigStatus,
+    Watch, WorkloadThreshold,
 };
 pub use step_selector::StepSelector;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};

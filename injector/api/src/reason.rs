@@ -95,7 +95,7 @@ reasons! {
     VersionInvalid Controller true "The version breaks a rule; create it again, or create another one."
     Invalid Controller true "The version breaks a rule of spec.validation; create another version, or change the rules."
     VersionNotAuthorized Controller true "The creator of the version may not activate it; set spec.version to it."
-    WaitingFor Controller false "Another config that shares pods with this one is being moved."
+    WaitingFor Controller false "Another config that shares pods with this one is moved first."
     Conflict Controller true "Objects have the labels of a version that they do not belong to."
     Sealed Controller false "A version is complete."
     Pruned Controller false "The history limit has deleted a version."

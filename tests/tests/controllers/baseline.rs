@@ -78,9 +78,12 @@ async fn every_config_map_that_people_change_becomes_a_config_and_comes_back() -
     assert_eq!(status.current_version.as_deref(), Some("1.0.0"));
     assert_eq!((config.spec.agentless_policy, config.spec.history_limit), (AgentlessPolicy::Ignore, 3));
     assert_eq!(config.metadata.labels.unwrap_or_default()["nudge.dev/baseline"], "namespace");
-    // One that is created later.
+    // One that is created later, and one that the API server names: it is as any other.
     map(&space, "later").await?;
     made(&space, "later", &[PartKind::ConfigMap]).await?;
+    let generated = json!({"metadata": {"generateName": "generated-"}, "data": {"key": "one"}});
+    let generated: ConfigMap = space.create_object(generated).await?;
+    made(&space, &generated.name_any(), &[PartKind::ConfigMap]).await?;
     let first = space.api::<VersionedConfig>().get("web").await?.metadata.uid;
     space.api::<VersionedConfig>().delete("web", &DeleteParams::default()).await?;
     let is_another = |config: &VersionedConfig| config.metadata.uid != first;
@@ -88,6 +91,8 @@ async fn every_config_map_that_people_change_becomes_a_config_and_comes_back() -
     made(&space, "web", &[PartKind::ConfigMap]).await?;
     for name in ["web-6ct58987ht", "istio-ca-root-cert", "fixed", "kube-root-ca.crt"] {
         ensure!(!is_config(&space, name).await?, "{name} is a config");
+        let ordinary = space.api::<ConfigMap>().get_opt(name).await?;
+        ensure!(ordinary.is_none_or(|map| !map.labels().contains_key("nudge.dev/follows")), "{name} is followed");
     }
     Ok(())
 }

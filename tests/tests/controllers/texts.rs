@@ -227,3 +227,45 @@ async fn a_text_that_breaks_a_rule_gives_way_once_where_a_pod_reads_it() -> Resu
     assert_eq!(map.data.unwrap_or_default()["key"], "a long text");
     Ok(())
 }
+
+#[tokio::test]
+async fn two_managers_with_keys_of_their_own_write_one_text_and_history_names_who_changed_it() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("shared-texts").await?;
+    let maps = space.api::<ConfigMap>();
+    let apply = async |manager: &str, value: &str| {
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {manager: value}});
+        maps.patch("web", &PatchParams::apply(manager), &Patch::Apply(&map)).await
+    };
+    let text = async |expected: [&str; 2]| {
+        eventually(WAIT_TIMEOUT, &format!("{expected:?} is current"), async || {
+            let status = space.api::<VersionedConfig>().get("web").await.ok()?.status?;
+            let current = status.version(status.current_version.as_deref()?)?.parts.first()?.name.clone();
+            let data = maps.get(&current).await.ok()?.data?;
+            let is_expected = data.len() == 2 && [&data["team-a"], &data["team-b"]] == expected;
+            (is_expected && status.rollout.stage.is_none()).then_some(status)
+        })
+        .await
+    };
+    let managers = |status: &VersionedConfigStatus| -> Result<Vec<String>> {
+        let release = status.releases.last().context("no release")?;
+        assert_eq!(release.requested_by, None, "nobody has verified who it is");
+        let mut managers = release.unverified_managers.clone();
+        managers.sort_unstable();
+        Ok(managers)
+    };
+    apply("team-a", "1").await?;
+    apply("team-b", "1").await?;
+    create_config(&space, "web", json!({"objects": ["ConfigMap"]})).await?;
+    text(["1", "1"]).await?;
+    apply("team-b", "2").await?;
+    assert_eq!(managers(&text(["1", "2"]).await?)?, ["team-b"]);
+    // Both before the text has settled.
+    apply("team-a", "3").await?;
+    apply("team-b", "3").await?;
+    let status = text(["3", "3"]).await?;
+    assert_eq!(managers(&status)?, ["team-a", "team-b"]);
+    assert_eq!(status.releases.len(), 3, "{:#?}", status.releases);
+    Ok(())
+}

@@ -76,6 +76,14 @@ pub struct TextStatus {
     pub version: String,
     /// Time at which the text had settled.
     pub settle_time: Time,
+    /// Field managers that wrote the text last, at most 3, the last one first. Each names itself, and Nudge has not
+    /// verified it. Absent if no write of the text is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3), inner(length(min = 1, max = 64)))]
+    pub managers: Vec<String>,
+    /// Time of the last write of the text, by the clock of the API server. Absent if not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_time: Option<Time>,
 }
 
 /// The workloads that read an object of a config themselves: in variables, without an agent, or in mounts that were not

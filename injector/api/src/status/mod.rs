@@ -18,7 +18,7 @@ pub(crate) use self::evidence::{is_zero, number};
 pub use self::internal_status::{
     BackgroundStatus, DirectReaders, InternalStatus, RetiredVersion, SelectorThreshold, TextStatus, WorkloadThreshold,
 };
-pub use self::release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
+pub use self::release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseRequester, ReleaseStep};
 pub use self::rollout_status::{GateStatus, RolloutFailure, RolloutStage, RolloutStatus, Watch};
 pub use self::version_status::{Consent, InvalidVersion, PartKind, PartStatus, VersionState, VersionStatus};
 

@@ -1,5 +1,7 @@
 //! The record of one release, in which pods were moved to a version, or were to be.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,11 @@ pub struct Release {
     /// Time at which the user set spec.version. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_time: Option<Time>,
+    /// Field managers that last wrote the text that is the version, the last one first. Each names itself, and Nudge has
+    /// not verified it. Absent if requestedBy is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3), inner(length(min = 1, max = 64)))]
+    pub unverified_managers: Vec<String>,
     /// Time at which the release began.
     pub start_time: Time,
     /// Time at which the release ended. Absent until then.
@@ -67,6 +74,7 @@ impl Release {
             from_version,
             requested_by: None,
             request_time: None,
+            unverified_managers: Vec::new(),
             start_time,
             end_time: None,
             steps: Vec::new(),
@@ -83,6 +91,36 @@ impl Release {
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.version, &self.from_version, &self.start_time)
             == (&other.version, &other.from_version, &other.start_time)
+    }
+
+    /// Returns who requested the release.
+    pub fn requester(&self) -> ReleaseRequester<'_> {
+        match (&self.requested_by, self.unverified_managers.as_slice()) {
+            (Some(user), _) => ReleaseRequester::User(user),
+            (None, []) => ReleaseRequester::Unknown,
+            (None, managers) => ReleaseRequester::Managers(managers),
+        }
+    }
+}
+
+/// The requester of a release, as text for people: `alice`, `helm (not verified)` or `<unknown>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseRequester<'a> {
+    /// The user who requested the version, as admission saw it.
+    User(&'a str),
+    /// The field managers that wrote the text that is the version, as they name themselves.
+    Managers(&'a [String]),
+    /// Nothing shows who requested the version.
+    Unknown,
+}
+
+impl fmt::Display for ReleaseRequester<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(user) => out.write_str(user),
+            Self::Managers(managers) => write!(out, "{} (not verified)", managers.join(", ")),
+            Self::Unknown => out.write_str("<unknown>"),
+        }
     }
 }
 

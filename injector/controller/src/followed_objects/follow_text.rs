@@ -40,12 +40,15 @@ impl Controller {
             self.read_text(key, &config, meta).await;
         }
         let mut is_recorded = false;
-        if let Some((status, event)) = self.settled_text(key, &config).await
-            && config.status.as_ref() != Some(&status)
-            && let Some(written) = Box::pin(self.write_status(key, &config, &status)).await?
-        {
-            self.record_events(key, &written, event.as_slice());
-            is_recorded = true;
+        if let Some((status, event)) = self.settled_text(key, &config).await {
+            let is_known = config.status.as_ref() == Some(&status);
+            if !is_known && let Some(written) = Box::pin(self.write_status(key, &config, &status)).await? {
+                self.record_events(key, &written, event.as_slice());
+                is_recorded = true;
+            }
+            if is_known || is_recorded {
+                self.memories.change(key, |memory| memory.text.note_recorded());
+            }
         }
         let wait = self.memories.get(key, |memory| memory.text.wait(Instant::now(), Timestamp::now())).flatten();
         Ok(Followed { is_recorded, wait })
@@ -84,6 +87,6 @@ impl Controller {
                 return None;
             }
         }
-        Some(record_text(config, Ok(&request.version), &Time(now)))
+        Some(record_text(config, Ok((&request.version, &content.writes)), &Time(now)))
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Explanation, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Content, OPAQUE, Part, divide};
 use nudge_cluster::call::CallError;
-use nudge_core::followed_objects::read_object;
+use nudge_core::followed_objects::{TextWrites, read_object};
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::publish::{Publication, PublishedObject};
 use nudge_core::versions::ContentDigests;
@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
-use crate::memory::{SideCall, TextSubject};
+use crate::memory::{SideCall, TextReading, TextSubject};
 use crate::publish::{Act, ObjectApi, publication_fault};
 
 /// The kinds of a config's objects, in the order of the parts of a version.
@@ -25,6 +25,7 @@ pub(super) struct Draft {
     pub(super) parts: Vec<Part>,
     /// The type of the version's Secrets.
     pub(super) secret_type: String,
+    writes: TextWrites,
     /// Whether a watch shows changes of the text.
     is_watched: bool,
 }
@@ -44,7 +45,7 @@ impl Controller {
         let read = draft.map(|draft| {
             let digests = draft.digests(&seals);
             let version = digests.text_version(&seals);
-            (digests, version)
+            TextReading { digests, version, writes: draft.writes }
         });
         let subject = TextSubject { meta, generation: config.metadata.generation };
         let (now, time) = (Instant::now(), Timestamp::now());
@@ -55,10 +56,12 @@ impl Controller {
     pub(super) async fn draft(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Draft, Explanation> {
         let name = key.name.as_str();
         let (mut content, mut secret_type, mut is_watched) = (Content::default(), OPAQUE.to_owned(), true);
+        let mut writes = TextWrites::default();
         for kind in KINDS.into_iter().filter(|kind| config.spec.owns(*kind)) {
             let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
             let object = api.read(name).await.map_err(|error| explain(&error, kind, name))?;
             is_watched &= self.is_watched(key, &api, object.as_ref()).await;
+            object.iter().for_each(|object| writes.add(&object.metadata));
             let text = read_object(kind, name, object)?;
             secret_type = text.secret_type.unwrap_or(secret_type);
             for (text_key, mut value) in text.contents {
@@ -71,7 +74,7 @@ impl Controller {
         // A type requires certain keys, which one of several parts may not have.
         let secret_parts = parts.iter().filter(|part| part.kind == PartKind::Secret).count();
         let secret_type = if secret_parts > 1 { OPAQUE.to_owned() } else { secret_type };
-        Ok(Draft { parts, secret_type, is_watched })
+        Ok(Draft { parts, secret_type, writes, is_watched })
     }
 
     /// Gives the object the label by which a watch shows changes of a ConfigMap, and admission checks edits. Returns

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Explanation, PartKind, Reason};
-use nudge_core::followed_objects::{FirstVersion, TEXT_DEBOUNCE};
+use nudge_core::followed_objects::{FirstVersion, TEXT_DEBOUNCE, TextWrites};
 use nudge_core::keys::PublishedMeta;
 use nudge_core::sources::DebouncedVersion;
 use nudge_core::versions::ContentDigests;
@@ -20,10 +20,19 @@ const LASTING_FAILURES: u32 = 6;
 /// The waits after reads in a row that gave no text.
 const MISSING_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
+/// A text that can become a version, as it was read.
+pub(crate) struct TextReading {
+    pub(crate) digests: ContentDigests,
+    /// The digest of the content as a name.
+    pub(crate) version: String,
+    pub(crate) writes: TextWrites,
+}
+
 /// A text that can become a version.
 #[derive(Clone, Debug)]
 pub(crate) struct TextContent {
     pub(crate) digests: ContentDigests,
+    pub(crate) writes: TextWrites,
     /// The digest of the content, with the times of its changes.
     pub(crate) newest: DebouncedVersion,
 }
@@ -55,6 +64,8 @@ pub(crate) struct TextMemory {
     /// The number of reads in a row that gave no text.
     missing: u32,
     next: Option<Instant>,
+    /// The digest of the text that the status records.
+    recorded: Option<String>,
     /// The objects that last got the label, by their uids, and when.
     labelled: BTreeMap<PartKind, (String, Instant)>,
     /// What this leader knows of the objects of the first version, and for which digest it made them.
@@ -109,10 +120,10 @@ impl TextMemory {
         !is_same || self.next.is_none_or(|next| next <= now)
     }
 
-    /// Keeps the result of a read. `version` is the digest of the content as a name.
+    /// Keeps the result of a read.
     pub(crate) fn keep(
         &mut self,
-        read: Result<(ContentDigests, String), Explanation>,
+        read: Result<TextReading, Explanation>,
         subject: TextSubject,
         is_watched: bool,
         now: Instant,
@@ -132,12 +143,15 @@ impl TextMemory {
                 TextState::Read(content)
             }
             (Err(why), _) => TextState::Missing(why),
-            (Ok((digests, version)), TextState::Read(mut content)) => {
-                content.newest.observe(version, TEXT_DEBOUNCE, time);
-                TextState::Read(TextContent { digests, ..content })
-            }
-            (Ok((digests, version)), _) => {
-                TextState::Read(TextContent { digests, newest: DebouncedVersion::first(version, time) })
+            (Ok(TextReading { digests, version, writes }), before) => {
+                let newest = match before {
+                    TextState::Read(TextContent { mut newest, .. }) => {
+                        newest.observe(version, TEXT_DEBOUNCE, time);
+                        newest
+                    }
+                    TextState::Unread | TextState::Missing(_) => DebouncedVersion::first(version, time),
+                };
+                TextState::Read(TextContent { digests, writes, newest })
             }
         };
     }
@@ -149,6 +163,20 @@ impl TextMemory {
             TextState::Missing(why) => Some(Err(why)),
             TextState::Read(content) => (content.newest.settles_at(TEXT_DEBOUNCE) <= now).then_some(Ok(content)),
         }
+    }
+
+    /// Notes that the status records the version of the text.
+    pub(crate) fn note_recorded(&mut self) {
+        if let TextState::Read(content) = &self.state {
+            self.recorded = Some(content.newest.version.clone());
+        }
+    }
+
+    /// Returns the time at which the text settles, while the status does not record its version.
+    pub(crate) fn unrecorded_settle_time(&self) -> Option<Timestamp> {
+        let TextState::Read(content) = &self.state else { return None };
+        let is_recorded = self.recorded.as_ref() == Some(&content.newest.version);
+        (!is_recorded).then(|| content.newest.settles_at(TEXT_DEBOUNCE))
     }
 
     /// Returns whether the objects have no text. They may be gone.

@@ -16,7 +16,7 @@ mod workload_lists;
 pub(crate) use analysis::{AnalysisMemory, Rehearsal};
 pub(crate) use approver_rights::{Approver, ApproverRights};
 pub(crate) use config::{ConfigMemories, HistoryInUse};
-pub(crate) use followed_objects::{TextMemory, TextSubject};
+pub(crate) use followed_objects::{TextMemory, TextReading, TextSubject};
 pub(crate) use move_order::{MoveOrder, MoveRight};
 pub(crate) use number_writes::NumberWrites;
 pub(crate) use publish_retries::{LeftText, PublishAttempts, PublishSubject};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
+use nudge_core::followed_objects::BEGINNING_INTERVAL;
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::blocks_others;
 use parking_lot::Mutex;
@@ -56,12 +57,14 @@ impl MoveOrder {
     }
 
     /// Queues the config when the other config, which shares pods with it, is no longer being moved, or has another
-    /// spec.
-    pub(crate) fn wait_for(&self, key: &ConfigKey, other: &ConfigKey) {
-        let generation = self.index.config(other).and_then(|config| config.metadata.generation);
-        self.waiting.lock().entry(other.clone()).or_default().insert(key.clone(), generation);
+    /// spec. Returns when to look again if the other is not being moved, but about to be.
+    pub(crate) fn wait_for(&self, key: &ConfigKey, other: &ConfigKey) -> Option<Duration> {
+        let config = self.index.config(other).filter(|config| config.status.as_ref().is_some_and(blocks_others));
+        let Some(config) = config else { return Some(BEGINNING_INTERVAL) };
+        self.waiting.lock().entry(other.clone()).or_default().insert(key.clone(), config.metadata.generation);
         // The move may have ended before the config waited.
         self.queue_waiting(other);
+        None
     }
 
     /// Queues the configs that have waited for this change of the config.
@@ -142,16 +145,15 @@ mod tests {
             (None, false, 1, true),
         ] {
             put(Some("Moving"), false, 1);
-            order.wait_for(&shop, &keys);
+            assert_eq!(order.wait_for(&shop, &keys), None);
             assert!(!woken());
             put(stage, yields, generation);
             assert_eq!(woken(), wakes, "{stage:?} {yields} {generation}");
         }
         assert!(order.waiting.lock().is_empty());
-        order.wait_for(&shop, &keys);
-        assert!(woken(), "it has ended before");
+        assert_eq!(order.wait_for(&shop, &keys), Some(BEGINNING_INTERVAL), "it has ended before, or not begun");
         put(Some("Moving"), false, 1);
-        order.wait_for(&shop, &keys);
+        assert_eq!(order.wait_for(&shop, &keys), None);
         index.remove_config(&keys);
         order.queue_waiting(&keys);
         assert!(woken());

@@ -49,7 +49,8 @@ impl Controller {
                 return Ok(None);
             }
             // A config at rest waits for no other config.
-            inputs.waiting_for = if is_moved(&config) { self.moving_neighbour(key, &inputs.pods) } else { None };
+            inputs.waiting_for =
+                if is_moved(&config) { self.config_to_go_first(key, &config, &inputs.pods) } else { None };
             let (decision, evidence) = self.decision(key, &config, &inputs);
             // One config must not keep a worker for itself.
             if decision.unread.is_empty() || reads == MAX_READS {
@@ -78,11 +79,9 @@ impl Controller {
         self.keep_subjects(key, subjects);
         let (config, rewrite) = self.write_decision(key, config, &decision, right).await?;
         self.keep_evidence(key, evidence, observed_at);
-        if let Some(other) = &waiting_for {
-            self.move_order.wait_for(key, other);
-        }
+        let beginning = waiting_for.as_ref().and_then(|other| self.move_order.wait_for(key, other));
         let question = self.write_question(key, &config, decision.question).await;
-        Ok(Some((config, next.or_within(rewrite).or_within(question))))
+        Ok(Some((config, next.or_within(rewrite).or_within(beginning).or_within(question))))
     }
 
     /// Decides by the inputs. Returns the decision, and the evidence after it.

@@ -24,7 +24,7 @@ pub(super) struct ReconcileInputs {
     /// The pods as the rollout sees them.
     pub(super) subjects: Subjects,
     pub(super) neighbours: HashMap<String, Neighbours>,
-    /// Another config that shares pods with this one and is being moved.
+    /// Another config that shares pods with this one and is moved first.
     pub(super) waiting_for: Option<ConfigKey>,
     pub(super) restart_check: RestartCheck,
     pub(super) approvals: Approvals,
@@ -126,6 +126,7 @@ mod tests {
             digest: "sha256:0",
             requested: "1",
             follows_text: false,
+            text_managers: &[],
             override_reason: None,
             requesters: &Requesters::default(),
             pods: &[],

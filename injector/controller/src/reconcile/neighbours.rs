@@ -1,9 +1,12 @@
-//! Other pods on the nodes of a config's pods, and other configs of these pods that are being moved.
+//! Other pods on the nodes of a config's pods, and other configs of these pods that are moved first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
+use nudge_core::config::may_begin;
+use nudge_core::followed_objects::{NeighbourConfig, text_to_go_first};
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{PodState, Removal};
@@ -70,25 +73,45 @@ impl Controller {
         })
     }
 
-    /// Returns another config of some of these pods that is being moved.
-    pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<ConfigKey> {
+    /// Returns another config of some of these pods that is being moved, or is about to be moved before this one.
+    pub(super) fn config_to_go_first(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+    ) -> Option<ConfigKey> {
         // Most pods use one config, or the same configs as other pods.
         let shared = pods.iter().filter(|pod| pod.configs.len() > 1);
         let users: HashSet<(&[ConfigName], &str)> = shared.map(|pod| (&*pod.configs, &*pod.service_account)).collect();
-        let mut others: BTreeMap<&ConfigName, Vec<&str>> = BTreeMap::new();
+        // The accounts of the pods that have the other config, and whether all of them name it first.
+        let mut others: BTreeMap<&ConfigName, (Vec<&str>, bool)> = BTreeMap::new();
         for (names, account) in users {
-            for name in names.iter().filter(|name| **name != key.name) {
-                others.entry(name).or_default().push(account);
+            let own_position = names.iter().position(|name| *name == key.name);
+            for (position, name) in names.iter().enumerate().filter(|(_, name)| **name != key.name) {
+                let (accounts, is_named_first) = others.entry(name).or_insert_with(|| (Vec::new(), true));
+                accounts.push(account);
+                *is_named_first &= own_position.is_some_and(|own| position < own);
             }
         }
-        let others = others.into_iter().map(|(name, users)| (ConfigKey::new(&*key.namespace, name.clone()), users));
-        let mut moving = others.filter(|(other, accounts)| {
-            let Some(config) = self.index.config(other) else { return false };
+        let is_beginning = may_begin(config);
+        let other_key = |name: &ConfigName| ConfigKey::new(&*key.namespace, name.clone());
+        let mut neighbours = Vec::new();
+        for (name, (accounts, is_named_first)) in others {
+            let other = other_key(name);
+            let Some(config) = self.index.config(&other) else { continue };
             // A config that admits none of these pods moves none of them.
-            config.status.as_ref().is_some_and(blocks_others)
-                && accounts.iter().any(|account| config.spec.admits(account))
-        });
-        moving.next().map(|(other, _)| other)
+            if !accounts.iter().any(|account| config.spec.admits(account)) {
+                continue;
+            }
+            if config.status.as_ref().is_some_and(blocks_others) {
+                return Some(other);
+            }
+            if is_beginning {
+                let settle_time = self.memories.get(&other, |memory| memory.text.unrecorded_settle_time()).flatten();
+                neighbours.push(NeighbourConfig { name: name.clone(), config, settle_time, is_named_first });
+            }
+        }
+        text_to_go_first(config, &neighbours, Timestamp::now()).map(other_key)
     }
 }
 
@@ -160,5 +183,37 @@ mod tests {
             let nobody = fell_with_web(&pod);
             assert_eq!(nobody, Neighbours::default(), "{pod:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn texts_that_change_together_go_in_the_order_of_the_pods_that_agree() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let controller = blind(Arc::clone(&index));
+        for name in ["a", "b", "c"] {
+            let settle_time = Timestamp::now().to_string();
+            index.put_config(
+                serde_json::from_value(json!({
+                    "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"objects": ["ConfigMap"]},
+                    "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
+                    "status": {"currentVersion": "1", "internal": {"text": {"version": "2", "settleTime": settle_time}}},
+                }))
+                .unwrap(),
+            );
+        }
+        let put_pod = |uid: &str, names: &[&str]| {
+            let configs = names.iter().map(|name| ConfigName::new(*name).unwrap()).collect();
+            index.put_pod(PodState { uid: PodUid::new(uid).unwrap(), name: uid.to_owned(), configs, ..pod("ns", "a") });
+        };
+        let goes_first = |name: &str| {
+            let key = ConfigKey::parse("ns", name).unwrap();
+            let config = index.config(&key).unwrap();
+            let other = controller.config_to_go_first(&key, &config, &index.subscribers(&key));
+            other.map(|other| other.name.to_string())
+        };
+        put_pod("one", &["c", "b", "a"]);
+        assert_eq!(["c", "b", "a"].map(goes_first), [None, Some("c".to_owned()), Some("b".to_owned())]);
+        put_pod("two", &["a", "b"]);
+        assert_eq!(["c", "b", "a"].map(goes_first), [None, Some("c".to_owned()), Some("c".to_owned())]);
     }
 }

@@ -8,7 +8,7 @@ use nudge_core::rollout::{new_releases, newly_ended_releases};
 /// Writes one line for each release that begins or ends with this change of the status.
 pub(super) fn write_lines(key: &ConfigKey, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
     for release in new_releases(&before.releases, &after.releases) {
-        let Release { version, from_version, requested_by, request_time, .. } = release;
+        let Release { version, from_version, requested_by, request_time, unverified_managers, .. } = release;
         tracing::info!(
             target: "audit",
             namespace = key.namespace,
@@ -17,6 +17,7 @@ pub(super) fn write_lines(key: &ConfigKey, before: &VersionedConfigStatus, after
             from = from_version.as_deref(),
             requested_by = requested_by.as_deref(),
             requested_at = request_time.as_ref().map(|time| time.0.to_string()),
+            unverified_managers = (!unverified_managers.is_empty()).then(|| unverified_managers.join(", ")),
             "release began"
         );
     }

@@ -45,7 +45,7 @@ pub struct Observed<'a> {
     pub pods: &'a Subjects,
     /// The times when other pods on the nodes of these pods failed.
     pub neighbours: &'a HashMap<String, Neighbours>,
-    /// The other config that shares pods with this config and is being moved.
+    /// The other config that shares pods with this config and is moved first.
     pub waiting_for: Option<&'a str>,
     /// The measurements of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
@@ -238,6 +238,7 @@ fn transitions(
     let of_aim = |requester: &Option<Requester>| requester.clone().filter(|_| config.requested_version() == Some(aim));
     let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
     let pace = pace_gate(config, status, observed.requesters.retry_time().as_ref(), observed.now);
+    let text = status.internal.text.clone().filter(|text| config.spec.follows_text() && text.version == aim);
     let mut releases = std::mem::take(&mut status.releases);
     let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
     let rules = EffectiveRules::of(&config.spec.rollout, observed.policies);
@@ -249,6 +250,7 @@ fn transitions(
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
         follows_text: config.spec.follows_text(),
+        text_managers: text.as_ref().map(|text| text.managers.as_slice()).unwrap_or_default(),
         spec_version: config.requested_version(),
         digest: &digest,
         override_reason: override_reason(config, aim, observed.now),

@@ -129,7 +129,9 @@ fn pace(config: &VersionedConfig, version: &str, now: Now<'_>) -> Option<Block> 
     // A text that is already known has stood since then.
     if status.internal.text.as_ref().is_none_or(|text| text.version != version) {
         let settle_time = Time(Timestamp::from_second(now.time.0.as_second()).unwrap_or(now.time.0));
-        status.internal.text = Some(TextStatus { version: version.to_owned(), settle_time });
+        let version = version.to_owned();
+        let text = TextStatus { version, settle_time, managers: Vec::new(), write_time: None };
+        status.internal.text = Some(text);
     }
     let gate = pace_gate(config, &status, noted_retry_time(config).as_ref(), now)?;
     Some(Block { why: gate.why, until: gate.ends_at })

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use nudge_api::{ConfigState, Hold, OnFailure, PartKind, Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{
+    ConfigState, Hold, OnFailure, PartKind, Reason, ReleaseRequester, RolloutStage, VersionedConfigStatus,
+};
 use nudge_protocol::{ConfigName, VersionName};
+use serde_json::json;
 
 use super::decide_tests::{Fixture, at};
-use crate::followed_objects::record_text;
+use crate::followed_objects::{TextWrites, record_text};
 use crate::keys::PodUid;
 use crate::pods::{PodPhase, PodState, Readiness, Report, ReportState};
+use crate::requester::Requester;
 
 /// Three versions, and a text that is the first.
 fn fixture() -> Fixture {
@@ -22,7 +26,19 @@ fn fixture() -> Fixture {
 impl Fixture {
     /// The text is this version now.
     pub(super) fn write_text(&mut self, version: &str) {
-        self.config.status = Some(record_text(&self.config, Ok(version), &at(self.now)).0);
+        self.record(version, &TextWrites::default());
+    }
+
+    /// The text is this version now, and this manager has just written it.
+    fn write_text_by(&mut self, version: &str, manager: &str) {
+        let entry = json!({"manager": manager, "time": at(self.now), "fieldsV1": {"f:data": {}}});
+        let mut writes = TextWrites::default();
+        writes.add(&serde_json::from_value(json!({"managedFields": [entry]})).unwrap());
+        self.record(version, &writes);
+    }
+
+    fn record(&mut self, version: &str, writes: &TextWrites) {
+        self.config.status = Some(record_text(&self.config, Ok((version, writes)), &at(self.now)).0);
     }
 }
 
@@ -162,4 +178,27 @@ fn who_follows_a_text_is_not_sent_to_spec_version() {
         message.contains("correct the text, or make another version current") && !message.contains("spec.version"),
         "{message}"
     );
+}
+
+#[test]
+fn a_release_of_a_text_names_its_managers_unless_a_user_requested_it() {
+    let mut fixture = fixture();
+    fixture.write_text_by("2", "helm");
+    fixture.now += 60;
+    let released = fixture.step().status.releases;
+    let helm = ["helm".to_owned()];
+    assert_eq!(released.last().unwrap().requester(), ReleaseRequester::Managers(&helm));
+    assert_eq!(released.last().unwrap().requested_by, None, "nobody has verified it");
+    // The text of the current version is no release.
+    fixture.write_text_by("1", "kubectl-edit");
+    fixture.now += 60;
+    fixture.write_text("3");
+    assert_eq!(fixture.step().status.releases.last().unwrap().requester(), ReleaseRequester::Unknown);
+    fixture.now += 60;
+    fixture.requesters.retry = Some(Requester::new("alice", at(fixture.now).0));
+    fixture.write_text_by("2", "helm");
+    fixture.now += 60;
+    assert_eq!(fixture.step().status.releases.last().unwrap().requester(), ReleaseRequester::User("alice"));
+    fixture.config.spec.version = Some("1".to_owned());
+    assert_eq!(fixture.step().status.releases.last().unwrap().requester(), ReleaseRequester::User("alice"));
 }

@@ -7,26 +7,28 @@ use nudge_api::{
 };
 
 use super::direct_readers::forget_readers;
+use super::text_writes::TextWrites;
 use crate::event_record::EventRecord;
 
-/// Returns the status that records the version of the text, or why there is none, with the Event of a change. Without a
-/// text, the version of the last text stays.
+/// Returns the status that records the version of the text and who wrote it, or why there is none, with the Event of a
+/// change. Without a text, the version of the last text stays.
 pub fn record_text(
     config: &VersionedConfig,
-    text: Result<&str, &Explanation>,
+    text: Result<(&str, &TextWrites), &Explanation>,
     now: &Time,
 ) -> (VersionedConfigStatus, Option<EventRecord>) {
     let mut status = config.status.clone().unwrap_or_default();
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let before = status.internal.text.as_ref().map(|text| text.version.as_str());
     let mut event = None;
     let explanation = match text {
-        Ok(version) => {
+        Ok((version, writes)) => {
+            let before = status.internal.text.as_ref();
             let explanation = Reason::TextRead.explained(format!("the text of config {name} is version {version}"));
-            if before != Some(version) {
+            if before.is_none_or(|before| before.version != version) {
                 event = Some(EventRecord::new(explanation.reason, explanation.message.as_str()));
-                let settle_time = now.clone();
-                status.internal.text = Some(TextStatus { version: version.to_owned(), settle_time });
+                let (managers, write_time) = (writes.managers_since(before), writes.last_time(now.0));
+                let (version, settle_time) = (version.to_owned(), now.clone());
+                status.internal.text = Some(TextStatus { version, settle_time, managers, write_time });
             }
             explanation
         }
@@ -67,7 +69,9 @@ mod tests {
     #[test]
     fn the_record_changes_with_the_version_alone() {
         let mut config = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
+        let writes = TextWrites::default();
         let mut record = |text: Result<&str, &Explanation>, second| {
+            let text = text.map(|version| (version, &writes));
             let (status, event) = record_text(&config, text, &at(second));
             config.status = Some(status.clone());
             let fetched = find_condition(&status.conditions, ConditionType::Fetched).unwrap().status.clone();

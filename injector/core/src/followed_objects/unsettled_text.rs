@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use nudge_api::{Explanation, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{
+    Explanation, Reason, Release, ReleaseOutcome, ReleaseRequester, VersionedConfig, VersionedConfigStatus,
+};
 
 use crate::rollout::{ClosedGate, Now};
 
@@ -39,7 +41,7 @@ pub fn pace_gate(
     let interval_end = end(begin, MIN_INTERVAL);
     let standing_end = end(settled, STANDING_TIME);
     let (until, explanation) = if left >= MAX_LEFT_MOVES && !is_retried && now.until(standing_end).is_some() {
-        (standing_end, unsettled(config, left))
+        (standing_end, unsettled(config, left, &text.managers))
     } else {
         let version = &text.version;
         let message = format!("version {version} begins a minute after the last move began");
@@ -54,11 +56,13 @@ pub fn pace_gate(
     })
 }
 
-fn unsettled(config: &VersionedConfig, left: usize) -> Explanation {
-    let writers = "see who writes it (kubectl get --show-managed-fields), ";
+fn unsettled(config: &VersionedConfig, left: usize, managers: &[String]) -> Explanation {
+    let writers = ReleaseRequester::Managers(managers);
+    let writers = if managers.is_empty() { String::new() } else { format!("; {writers} wrote it last") };
+    let look = "see who writes it (kubectl get --show-managed-fields), ";
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::Unsettled.explained(format!(
-        "the text of config {name} has ended {left} moves in a row, so it must stay unchanged for 5 minutes; {writers}or begin now with \
+        "the text of config {name} has ended {left} moves in a row, so it must stay unchanged for 5 minutes{writers}; {look}or begin now with \
          kubectl nudge retry {name}"
     ))
 }

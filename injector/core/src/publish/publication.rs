@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nudge_api::{Explanation, PartKind, Reason};
-use nudge_protocol::bounded_text::clip;
+use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 
 use super::{PublishedContent, PublishedObject};
@@ -15,7 +15,7 @@ pub(super) const DIGEST_ANNOTATION: &str = "nudge.dev/published-digest";
 /// The maximum size of the keys and values of a ConfigMap or a Secret.
 pub(super) const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 /// The maximum length of a field manager's name in messages.
-const MAX_MANAGER_BYTES: usize = 64;
+pub(crate) const MAX_MANAGER_BYTES: usize = 64;
 
 /// The decision about a published object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -283,11 +283,12 @@ fn other_managers<'a>(
 }
 
 fn managed_by(entry: &ManagedFieldsEntry, goal: &PublishGoal<'_>) -> String {
-    let manager = clip(entry.manager.clone().unwrap_or_default(), MAX_MANAGER_BYTES);
+    let manager = one_line(entry.manager.as_deref().unwrap_or_default(), MAX_MANAGER_BYTES);
     format!("the data of {} {} is managed by {manager}, which would overwrite it", goal.kind, goal.name)
 }
 
-fn has_data(entry: &ManagedFieldsEntry) -> bool {
+/// Returns whether the entry is about keys of the object.
+pub(crate) fn has_data(entry: &ManagedFieldsEntry) -> bool {
     let fields = ["f:data", "f:binaryData", "f:stringData"];
     entry.fields_v1.as_ref().is_some_and(|owned| fields.iter().any(|field| owned.0.get(field).is_some()))
 }

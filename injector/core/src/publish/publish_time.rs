@@ -1,8 +1,10 @@
 //! The time when a published object was written, by the clock of the API server. Pods' creation times use the same
 //! clock, and both times together decide which pods have the old content.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::publication::has_data;
 
 /// The precision of times of the API server.
 const SERVER_TIME_PRECISION: SignedDuration = SignedDuration::from_secs(1);
@@ -32,9 +34,7 @@ pub fn publish_time(record: Option<WriteRecord<'_>>, writer: &str, now: Timestam
 /// Returns the time from which every reader of a text has it: when its data was last written, by any manager. Without
 /// that time, the result follows from `now`.
 pub fn text_time(meta: &ObjectMeta, now: Timestamp) -> Timestamp {
-    let has_data = |fields: &FieldsV1| fields.0.get("f:data").is_some() || fields.0.get("f:binaryData").is_some();
-    let entries = meta.managed_fields.iter().flatten();
-    let entries = entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(has_data));
+    let entries = meta.managed_fields.iter().flatten().filter(|entry| has_data(entry));
     let written = entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
     let at = written.map_or(now, |at| at.min(now));
     at.saturating_add(SERVER_TIME_PRECISION).unwrap_or(at)
@@ -47,7 +47,7 @@ fn write_time(meta: &ObjectMeta, writer: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
 
     use super::*;
 

@@ -101,6 +101,6 @@ pub(super) fn begin(Idle { base, failure }: Idle, observation: &Observation<'_>)
 
 /// Waits for another config, which is moved first.
 pub(super) fn wait_for_config(other: &str) -> Effects {
-    let message = format!("config {other}, which shares pods with this one, is being moved");
+    let message = format!("config {other}, which shares pods with this one, is moved first");
     Effects::wait(Reason::WaitingFor, message, None)
 }

@@ -100,6 +100,8 @@ pub struct Observation<'a> {
     pub requested: &'a str,
     /// Whether the requested version is the text of the config's objects.
     pub follows_text: bool,
+    /// The field managers that wrote this text, as they name themselves.
+    pub text_managers: &'a [String],
     /// The reason of an override that assigns the requested version to all pods at once.
     pub override_reason: Option<&'a str>,
     /// The users who requested the versions, if known.
@@ -110,7 +112,7 @@ pub struct Observation<'a> {
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// The harm to pods of the config without a new version.
     pub background: Option<&'a BackgroundStatus>,
-    /// The other config that shares pods with this config and is being moved.
+    /// The other config that shares pods with this config and is moved first.
     pub waiting_for: Option<&'a str>,
     /// The reason that keeps the requested version from continuing although nothing is wrong with it.
     pub closed_gate: Option<&'a ClosedGate>,

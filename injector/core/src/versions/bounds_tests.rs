@@ -149,7 +149,12 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             background: Some(BackgroundStatus { start_time: now(), pod_seconds: u64::MAX, harmed: u64::MAX }),
             retired: inventory.retired,
             rehearsed: Some(rehearsal_question(&[]).round),
-            text: Some(TextStatus { version: "x".repeat(63), settle_time: now() }),
+            text: Some(TextStatus {
+                version: "x".repeat(63),
+                settle_time: now(),
+                managers: vec!["m".repeat(64); 3],
+                write_time: Some(now()),
+            }),
             readers: [PartKind::ConfigMap, PartKind::Secret]
                 .map(|kind| DirectReaders { kind, total: u32::MAX, workloads: vec!["x".repeat(317); 3] })
                 .into(),
@@ -227,6 +232,7 @@ fn release(number: usize) -> Release {
     release.steps = vec![ReleaseStep { start_time: now(), pods: u32::MAX }; Release::MAX_STEPS];
     let (requested_by, request_time) = (release.requested_by.clone(), release.request_time.clone());
     release.overridden = Some(ReleaseOverride { reason: "r".repeat(256), requested_by, request_time });
+    release.unverified_managers = vec!["m".repeat(64); 3];
     release
 }
 

@@ -1,7 +1,7 @@
 //! `kubectl nudge history`: the last releases of a config, newest first.
 
 use clap::Args;
-use nudge_api::{Release, ReleaseOutcome, VersionState, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Release, ReleaseOutcome, ReleaseRequester, VersionState, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::ConfigName;
 
 use crate::failure::Failure;
@@ -19,8 +19,9 @@ use crate::version::stored::readable_contents;
   kubectl nudge history game --diff
   kubectl nudge history game -o json
 
-The command lists the last 20 releases: which version, who set spec.version to it, when, and how the release ended. --diff also shows \
-what changed between the two versions, as kubectl nudge diff does. The command never shows a value of a key in a Secret.")]
+The command lists the last 20 releases: which version, who set spec.version to it, when, and how the release ended. For an edit of the \
+text that a config follows, it names the field managers of the edit, which nobody has verified. --diff also shows what changed between the \
+two versions, as kubectl nudge diff does. The command never shows a value of a key in a Secret.")]
 pub(crate) struct History {
     /// The config
     pub(crate) config: ConfigName,
@@ -53,10 +54,10 @@ pub(crate) async fn run(session: &Session, command: &History) -> Result<(), Fail
 }
 
 fn row(release: &Release) -> Vec<String> {
-    let Release { version, from_version, requested_by, start_time, end_time, .. } = release;
+    let Release { version, from_version, start_time, end_time, .. } = release;
     let pods = release.steps.last().map_or_else(|| "-".to_owned(), |step| step.pods.to_string());
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let requester = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
+    let requester = release.requester().to_string();
     let ended = end_time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
     let (outcome, began) = (outcome_word(release).to_owned(), start_time.0.to_string());
     vec![version.clone(), or_dash(from_version), outcome, began, ended, pods, requester, message(release)]
@@ -88,7 +89,11 @@ async fn print_diffs(session: &Session, config: &VersionedConfig, releases: &[Re
 fn heading(release: &Release) -> String {
     let origin_words =
         release.from_version.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
-    let requester_words = release.requested_by.as_ref().map_or_else(String::new, |by| format!(", requested by {by}"));
+    let requester_words = match release.requester() {
+        ReleaseRequester::User(user) => format!(", requested by {user}"),
+        managers @ ReleaseRequester::Managers(_) => format!(", written by {managers}"),
+        ReleaseRequester::Unknown => String::new(),
+    };
     let line = format!(
         "{}{origin_words}: {}, {}{requester_words}",
         release.version,
@@ -142,6 +147,12 @@ mod tests {
         let approved = release(&json!({"outcome": "Current", "approvals": [approval("bob"), approval("carol")]}));
         assert_eq!(row(&approved)[7], "approved by bob, carol");
         assert_eq!(heading(&failed), "1.0.1 from 1.0.0: RolledBack, 2026-11-24T00:00:00Z, requested by alice");
+        let edited = release(&json!({"unverifiedManagers": ["kubectl-edit", "helm"]}));
+        assert_eq!(row(&edited)[6], "kubectl-edit, helm (not verified)");
+        assert_eq!(
+            heading(&edited),
+            "1.0.1 from 1.0.0: Open, 2026-11-24T00:00:00Z, written by kubectl-edit, helm (not verified)"
+        );
     }
 
     #[test]
@@ -149,5 +160,7 @@ mod tests {
         let evil = release(&json!({"requestedBy": "a\u{1b}[2J\n1.0.9 from 1.0.8"}));
         assert_eq!(heading(&evil).lines().count(), 1);
         assert!(!heading(&evil).contains('\u{1b}'));
+        let evil = release(&json!({"unverifiedManagers": ["a\u{1b}[2J\n1.0.9 from 1.0.8"]}));
+        assert!(heading(&evil).lines().count() == 1 && !heading(&evil).contains('\u{1b}'));
     }
 }

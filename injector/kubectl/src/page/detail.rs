@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
-    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval,
-    VersionedConfig,
+    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseRequester, ReleaseStep, RolloutStage,
+    VersionApproval, VersionedConfig,
 };
 use nudge_core::governance::short_digest;
 use serde::Serialize;
@@ -82,7 +82,7 @@ struct VersionDetail {
     seal_time: Option<i64>,
     /// Whether the version never becomes current by itself.
     consent: bool,
-    /// The user who requested the version last.
+    /// The user who requested the version last, or the managers that wrote its text, in words.
     requested_by: Option<String>,
     request_time: Option<i64>,
 }
@@ -149,7 +149,7 @@ impl Detail {
             digest: Some(short_digest(version)),
             seal_time: version.seal_time.as_ref().map(second),
             consent: matches!(version.consent, Some(Consent::Needed | Consent::NeededAnew)),
-            requested_by: last(&version.version).and_then(|release| release.requested_by.clone()),
+            requested_by: last(&version.version).and_then(requester),
             request_time: last(&version.version).and_then(|release| release.request_time.as_ref()).map(second),
             ..VersionDetail::default()
         });
@@ -228,6 +228,12 @@ fn clock(config: &VersionedConfig) -> Option<Clock> {
     }
 }
 
+/// Returns who requested the release, in words, if that is known.
+fn requester(release: &Release) -> Option<String> {
+    let requester = release.requester();
+    (requester != ReleaseRequester::Unknown).then(|| requester.to_string())
+}
+
 impl ReleaseDetail {
     fn new(release: &Release) -> Self {
         let from_version = release.from_version.as_deref().unwrap_or("none");
@@ -237,7 +243,7 @@ impl ReleaseDetail {
             version: release.version.clone(),
             from: release.from_version.clone(),
             outcome: release.outcome.map_or("Open", ReleaseOutcome::as_str),
-            requested_by: release.requested_by.clone(),
+            requested_by: requester(release),
             start_time: second(&release.start_time),
             end_time: release.end_time.as_ref().map(second),
             steps: release.steps.iter().map(|step| (second(&step.start_time), step.pods)).collect(),

@@ -133,7 +133,7 @@ fn other_config(config: &VersionedConfig, facts: &ClusterFacts, pods: &[&PodStat
             && shared.iter().any(|(config, account)| *config == name && other.spec.admits(account))
     };
     let other = facts.configs.iter().find(is_first)?.metadata.name.as_deref().unwrap_or_default();
-    Some(Reason::WaitingFor.explained(format!("config {other}, which shares pods with this one, is being moved")))
+    Some(Reason::WaitingFor.explained(format!("config {other}, which shares pods with this one, is moved first")))
 }
 
 /// Returns what Nudge says that blocks the version now, if the config requests it already.

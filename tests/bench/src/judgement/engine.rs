@@ -178,6 +178,7 @@ impl Judge for Engine {
                 spec_version: Some(if self.rests { CURRENT } else { TARGET }),
                 digest: "sha256:0",
                 follows_text: false,
+                text_managers: &[],
                 override_reason: None,
                 requesters: &Requesters::default(),
                 pods: &self.subjects,

@@ -9,7 +9,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::api::{Patch, PatchParams};
-use nudge_api::{ConditionType, PartKind, ReleaseOutcome, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_api::{ConditionType, PartKind, Release, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_tests::cluster::installation::{ACCOUNT, injected_pod};
 use nudge_tests::cluster::{Cluster, TestNamespace};
 use nudge_tests::{Answer, HookServer, Pod, serving};
@@ -160,9 +160,9 @@ where
     Ok(())
 }
 
-/// Returns the outcome of the last release of this version.
-pub(super) fn outcome(status: &VersionedConfigStatus, version: &str) -> Option<ReleaseOutcome> {
-    status.releases.iter().rev().find(|release| release.version == version)?.outcome
+/// Returns the last release of this version.
+pub(super) fn last_release<'a>(status: &'a VersionedConfigStatus, version: &str) -> Option<&'a Release> {
+    status.releases.iter().rev().find(|release| release.version == version)
 }
 
 /// Returns the reason of a condition.

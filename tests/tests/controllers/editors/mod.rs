@@ -4,16 +4,17 @@
 mod followed;
 mod gated;
 mod operator;
+mod together;
 mod tools;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use futures::future::try_join_all;
-use nudge_api::{ConditionType, ReleaseOutcome};
+use nudge_api::{ConditionType, ReleaseOutcome, ReleaseRequester};
 use nudge_tests::cluster::TestNamespace;
 use nudge_tests::cluster::installation::{at_once, bind};
 use nudge_tests::{Cluster, Installation};
 
-use self::followed::{Followed, Origin, outcome, reason};
+use self::followed::{Followed, Origin, last_release, reason};
 use self::tools::{HelmChart, Tool};
 
 /// Returns a namespace that makes configs of all its ConfigMaps, with a label for policies.
@@ -44,7 +45,10 @@ async fn every_tool_writes_in_the_middle_of_a_move_and_nobody_else_writes() -> R
         followed.set(serde_json::json!({"rollout": at_once()})).await?;
         let last = tool.texts()[2];
         let status = followed.wait_until_current(last).await?;
-        ensure!(outcome(&status, &second) == Some(ReleaseOutcome::Left), "{tool:?}: {status:#?}");
+        let left = last_release(&status, &second).context("no release")?;
+        ensure!(left.outcome == Some(ReleaseOutcome::Left), "{tool:?}: {status:#?}");
+        let ReleaseRequester::Managers([manager]) = left.requester() else { bail!("{tool:?}: {left:#?}") };
+        ensure!(tool.manager().is_none_or(|expected| manager == expected), "{tool:?}: {manager}");
         ensure!(reason(&status, ConditionType::Fetched) == "TextRead", "{tool:?}: {status:#?}");
         ensure!(followed.serves(last), "{tool:?}");
         followed.check_text(last).await

@@ -24,11 +24,13 @@ pub(super) enum Tool {
     Seal,
     HelmUpgrade,
     HelmRollback,
+    /// Replaces the ConfigMap, as Helm does with `upgrade --force`. The label by which it is followed is lost each time.
+    HelmForce,
 }
 
 impl Tool {
     /// Returns all tools, each with the name of its config.
-    pub(super) const ALL: [(Self, &'static str, Origin); 9] = [
+    pub(super) const ALL: [(Self, &'static str, Origin); 10] = [
         (Self::Apply, "applied", Origin::Baseline),
         (Self::ApplyServerSide, "applied-by-server", Origin::Hand(PartKind::ConfigMap)),
         (Self::Replace, "replaced", Origin::Baseline),
@@ -38,7 +40,20 @@ impl Tool {
         (Self::Seal, "sealed", Origin::Baseline),
         (Self::HelmUpgrade, "upgraded", Origin::Baseline),
         (Self::HelmRollback, "rolled-back", Origin::Hand(PartKind::ConfigMap)),
+        (Self::HelmForce, "upgraded-by-force", Origin::Baseline),
     ];
+
+    /// Returns the field manager of its second text. Helm's is the name of its program.
+    pub(super) fn manager(self) -> Option<&'static str> {
+        match self {
+            Self::Apply => Some("kubectl-client-side-apply"),
+            Self::ApplyServerSide => Some("kubectl"),
+            Self::Replace | Self::ReplaceForce => Some("kubectl-replace"),
+            Self::Patch | Self::Recreate | Self::Seal => Some("kubectl-patch"),
+            Self::HelmForce => Some("helm"),
+            Self::HelmUpgrade | Self::HelmRollback => None,
+        }
+    }
 
     /// Returns the texts.
     pub(super) fn texts(self) -> [&'static str; 3] {
@@ -62,6 +77,9 @@ impl Tool {
             (Self::Replace | Self::Patch | Self::Recreate | Self::Seal, 0) => &["create"],
             (Self::Replace, _) => &["replace"],
             (Self::ReplaceForce, _) => &["replace", "--force"],
+            // The library of Helm has no such option.
+            (Self::HelmForce, 0) => &["create", "--field-manager=helm"],
+            (Self::HelmForce, _) => &["replace", "--field-manager=helm"],
             (Self::Recreate, 2) => {
                 kubectl(followed, &["delete"], &map).await?;
                 followed.wait_for("it is gone", |status| reason(status, ConditionType::Fetched) == "NoText").await?;

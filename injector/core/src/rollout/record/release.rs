@@ -4,7 +4,9 @@
 //! a new leader continues the stored record.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RolloutFailure, clipped};
+use nudge_api::{
+    Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseRequester, ReleaseStep, RolloutFailure, clipped,
+};
 
 use crate::requester::{Requester, Requesters};
 use crate::rollout::state::{Cause, Return, Rollout, Transfer};
@@ -134,9 +136,13 @@ pub fn newly_ended_releases<'a>(before: &'a [Release], after: &'a [Release]) -> 
 
 /// Returns how a release ended, for people.
 pub fn release_summary(release: &Release) -> String {
-    let Release { version, from_version, requested_by, start_time, end_time, outcome, message, .. } = release;
+    let Release { version, from_version, start_time, end_time, outcome, message, .. } = release;
     let from = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
-    let by = requested_by.as_ref().map_or_else(String::new, |by| format!(", which {by} requested"));
+    let by = match release.requester() {
+        ReleaseRequester::User(user) => format!(", which {user} requested"),
+        managers @ ReleaseRequester::Managers(_) => format!(", whose text {managers} wrote"),
+        ReleaseRequester::Unknown => String::new(),
+    };
     let outcome = outcome.map_or("open", ReleaseOutcome::as_str);
     let took = end_time.as_ref().map_or(0, |time| time.0.duration_since(start_time.0).as_secs().max(0));
     let cause = message.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
@@ -170,7 +176,7 @@ fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
     releases.last_mut().filter(|release| release.end_time.is_none())
 }
 
-/// Returns a release that begins, with the user who requested it.
+/// Returns a release that begins, with the user who requested it, or else the managers that wrote its text.
 fn new_release(
     releases: &[Release],
     version: &str,
@@ -185,6 +191,8 @@ fn new_release(
     if let Some(requester) = requester(latest, before, observation.now.time) {
         release.requested_by = Some(requester.user.clone());
         release.request_time = Some(requester.at.clone());
+    } else if observation.requested == version {
+        release.unverified_managers = observation.text_managers.to_vec();
     }
     release
 }

@@ -165,6 +165,7 @@ impl TestRollout {
                 spec_version: Some(requested),
                 digest: "sha256:0",
                 follows_text: false,
+                text_managers: &[],
                 override_reason: self.override_reason,
                 requesters: &self.requesters,
                 pods: &self.pods,
