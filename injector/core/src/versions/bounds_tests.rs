@@ -307,7 +307,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     assert_eq!(kept(&of(&long, 5), std::slice::from_ref(&next)).sealed.len(), 6);
     let many = kept(&of(&long, 14), std::slice::from_ref(&next));
     assert_eq!(many.sealed.len(), 14);
-    assert!(said(&many, &next).contains("there are 14 versions"), "{}", said(&many, &next));
+    assert!(said(&many, &next).contains("the config has 14 versions"), "{}", said(&many, &next));
     assert!(many.retired.len() < MAX_RETIRED_VERSIONS, "{}", many.retired.len());
     // A version that would take too much room by itself.
     let huge: Vec<String> = (0..16).map(|number| format!("{}-{number}-*", "n".repeat(200))).collect();
