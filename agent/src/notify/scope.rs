@@ -31,6 +31,15 @@ pub enum NotifyScope {
     },
 }
 
+/// The change of a container that the hub reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContainerChange {
+    /// The hub has reported the container for the first time. It may have run for long.
+    Listed,
+    /// The container has started, restarted or ended.
+    Started,
+}
+
 /// The topmost processes of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
@@ -65,12 +74,13 @@ impl NotifyScope {
         }
     }
 
-    /// Waits until the container differs from the last call of `roots`: it has started or restarted.
-    pub(super) async fn wait_for_change(&mut self) {
+    /// Waits until the container differs from the last call of `roots`.
+    pub(super) async fn wait_for_change(&mut self) -> ContainerChange {
         let Self::Container { name, containers, last } = self else { return std::future::pending().await };
         if containers.wait_for(|now| now.get(name) != last.as_ref()).await.is_err() {
             std::future::pending::<()>().await;
         }
+        if last.is_some() { ContainerChange::Started } else { ContainerChange::Listed }
     }
 }
 
@@ -102,10 +112,10 @@ mod tests {
         let mut table = LiveTable::default();
         assert_eq!(scope.roots(&mut table), Roots::Unknown);
         sender.send_replace(with("", false));
-        scope.wait_for_change().await;
+        assert_eq!(scope.wait_for_change().await, ContainerChange::Listed);
         assert_eq!(scope.roots(&mut table), Roots::Unknown);
         sender.send_replace(with(&"a".repeat(64), false));
-        scope.wait_for_change().await;
+        assert_eq!(scope.wait_for_change().await, ContainerChange::Started);
         assert_eq!(scope.roots(&mut table), Roots::Processes(Vec::new()));
         sender.send_replace(with(&"a".repeat(64), true));
         scope.wait_for_change().await;

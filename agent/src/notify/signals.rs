@@ -84,6 +84,9 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
                 }
             }
             let (result, wait) = attempts.make();
+            if let Some(verification) = verification.as_mut().filter(|_| !result.processes.is_empty()) {
+                verification.note_sent();
+            }
             if let Some(verification) = verification.as_mut().filter(|_| result.outcome == Outcome::Delivered) {
                 let processes = &result.processes;
                 tracing::info!(%container, %signal, ?processes, "container notified; it must show that it took the version");
@@ -110,9 +113,9 @@ pub async fn notify_by_signal(container: SignalledContainer, mut ready: Current,
                 changed = ready.changed() => break changed.is_ok(),
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
                 // A container that has the signal and restarts begins with the dictionary that is served now.
-                () = attempts.scope.wait_for_change(), if !delivered => {
+                change = attempts.scope.wait_for_change(), if !delivered => {
                     attempts.restart();
-                    if let Some(verification) = &mut verification { verification.restart(); }
+                    if let Some(verification) = &mut verification { verification.note_change(change); }
                 }
             }
         };

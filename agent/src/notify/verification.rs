@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::finding::Finding;
 use super::http_exchange::get;
 use super::metric_scan::MetricScan;
-use super::scope::{NotifyScope, Roots};
+use super::scope::{ContainerChange, NotifyScope, Roots};
 use super::sign_reading::{Baseline, EarlyAnswer, Findings, Reading, SignReading, compare, is_value};
 use super::targets::select;
 use super::{TargetPolicy, WebhookTarget, WebhookUrlError};
@@ -190,16 +190,14 @@ impl Verifier {
             }
             LastNotification::Unknown => true,
         };
-        self.last_notification = LastNotification::Open { mark: mark.clone(), until: None };
-        let early_answer = if self.taken_mark.as_ref() == Some(&mark) {
-            EarlyAnswer::SameValue
-        } else if is_ambiguous {
-            EarlyAnswer::MayHaveVersion
-        } else {
-            EarlyAnswer::Fault
+        let early_answer = match &self.taken_mark {
+            Some(taken) if *taken == mark => EarlyAnswer::SameValue,
+            Some(_) if !is_ambiguous => EarlyAnswer::Fault,
+            // The container may show the same value of a dictionary that this agent does not know.
+            _ => EarlyAnswer::MayHaveVersion,
         };
         let dictionary = Arc::clone(dictionary);
-        Some(Verification { verifier: self, dictionary, processes, is_ambiguous, early_answer, before: None })
+        Some(Verification { verifier: self, dictionary, mark, processes, is_ambiguous, early_answer, before: None })
     }
 }
 
@@ -207,6 +205,8 @@ impl Verifier {
 pub(super) struct Verification<'a> {
     verifier: &'a mut Verifier,
     dictionary: Arc<Dictionary>,
+    /// The mark of the dictionary.
+    mark: Mark,
     processes: Option<SignalledProcesses>,
     /// Whether what the container shows may belong to the notification before.
     is_ambiguous: bool,
@@ -216,9 +216,15 @@ pub(super) struct Verification<'a> {
 }
 
 impl Verification<'_> {
-    /// Notes that the container has restarted, so that it may have the dictionary already, and reads no earlier one.
-    pub(super) fn restart(&mut self) {
-        (self.is_ambiguous, self.early_answer, self.before) = (false, EarlyAnswer::MayHaveVersion, None);
+    /// Notes that the container may have been notified of the dictionary.
+    pub(super) fn note_sent(&mut self) {
+        self.verifier.last_notification = LastNotification::Open { mark: self.mark.clone(), until: None };
+    }
+
+    /// Notes a change of the container, which may have the dictionary already. After a start it reads no earlier one.
+    pub(super) fn note_change(&mut self, change: ContainerChange) {
+        (self.early_answer, self.before) = (EarlyAnswer::MayHaveVersion, None);
+        self.is_ambiguous &= change == ContainerChange::Listed;
     }
 
     /// Reads what the container shows before its notification, unless that is known. Waits a little for a container
@@ -418,9 +424,11 @@ mod tests {
         assert_eq!(fresh.taken.len(), MAX_TAKEN);
     }
 
-    /// Begins a verification. Returns whether its sign may belong to an earlier notification, and what an early answer means.
+    /// Begins a verification, and notifies. Returns whether its sign may belong to an earlier notification, and what an
+    /// early answer means.
     fn begin(verifier: &mut Verifier, dictionary: &Arc<Dictionary>) -> Option<(bool, EarlyAnswer)> {
-        let verification = verifier.begin(dictionary, None)?;
+        let mut verification = verifier.begin(dictionary, None)?;
+        verification.note_sent();
         Some((verification.is_ambiguous, verification.early_answer))
     }
 
@@ -437,6 +445,7 @@ mod tests {
             verifier
         };
         let mut workers = start("workers", None).await;
+        assert!(workers.begin(&second, None).is_some(), "the container was not notified of it");
         assert!(!begin(&mut workers, &second).unwrap().0, "nothing is open");
         assert!(begin(&mut workers, &third).unwrap().0, "the second one is open");
         tokio::time::sleep(Duration::from_hours(1)).await;
@@ -458,10 +467,18 @@ mod tests {
         assert_eq!(begin(&mut start(page, Some(first.etag())).await, &second), Some((false, Fault)));
         assert_eq!(begin(&mut start(page, Some("other")).await, &first), Some((true, MayHaveVersion)));
         assert!(begin(&mut start("workers", Some("other")).await, &first).unwrap().0);
-        let mut restarted = start(page, Some("other")).await;
-        let mut verification = restarted.begin(&second, None).unwrap();
-        verification.restart();
-        assert_eq!((verification.is_ambiguous, verification.early_answer), (false, MayHaveVersion));
+        let mut unknown = start(page, Some("other")).await;
+        assert!(begin(&mut unknown, &first).is_some());
+        assert_eq!(begin(&mut unknown, &second), Some((false, MayHaveVersion)), "the other one may have the value");
+        unknown.note_taken(&first);
+        assert_eq!(begin(&mut unknown, &third), Some((false, Fault)));
+        for (change, is_ambiguous) in [(ContainerChange::Listed, true), (ContainerChange::Started, false)] {
+            let mut changed = start(page, Some("other")).await;
+            let mut verification = changed.begin(&second, None).unwrap();
+            verification.note_change(change);
+            let state = (verification.is_ambiguous, verification.early_answer);
+            assert_eq!(state, (is_ambiguous, MayHaveVersion), "{change:?}");
+        }
     }
 
     #[tokio::test]

@@ -225,6 +225,8 @@ impl Webhooks {
                     changed = ready.changed() => return changed.is_ok(),
                     () = verification.read_before() => {}
                 }
+                // The subscriber may get a request whose answer is lost.
+                verification.note_sent();
             }
             attempt += 1;
             let body = body.clone();

@@ -181,10 +181,11 @@ impl Observation<'_> {
     }
 
     /// Returns the time that a pod has to acknowledge. The time that the pod's report may wait in the hub's own queue
-    /// does not count as silence, nor does the time that its containers have to show that they took the version.
+    /// does not count as silence, nor does the time that its containers have to show that they took the version. That
+    /// time begins anew if what a container shows may belong to an earlier notification, so that it is notified again.
     pub(super) fn ack_timeout(&self, pod: &Subject) -> Millis {
         let wait = self.report_wait.clamp(0, MAX_LINE_WAIT);
-        seconds(self.spec.ack_timeout_seconds) + seconds(pod.verify_seconds) + wait
+        seconds(self.spec.ack_timeout_seconds) + 2 * seconds(pod.verify_seconds) + wait
     }
 
     /// Returns the longest time that any pod has to acknowledge.

@@ -117,7 +117,7 @@ fn a_version_that_is_shown_late_is_taken() {
 
 #[test]
 fn the_time_of_an_acknowledgement_counts_from_the_end_of_the_verification() {
-    for (verify, silent) in [(0, true), (30, false), (300, false)] {
+    for (verify, after, silent) in [(0, 20, true), (30, 20, false), (30, 55, false), (30, 65, true), (300, 20, false)] {
         let mut rollout = TestRollout::new(&[("web", 8)]);
         rollout
             .pods
@@ -127,9 +127,14 @@ fn the_time_of_an_acknowledgement_counts_from_the_end_of_the_verification() {
         rollout.rest("2");
         rollout.take();
         rollout.with("2").remove(0).acknowledgement = Acknowledgement::Missing;
-        let seconds = i64::from(rollout.spec.ack_timeout_seconds) + 20;
+        let seconds = i64::from(rollout.spec.ack_timeout_seconds) + after;
         let effects = rollout.watch("2", seconds);
-        assert_eq!(reason(&effects) == Some(Reason::NotAcknowledged), silent, "{verify}: {:?}", reason(&effects));
+        assert_eq!(
+            reason(&effects) == Some(Reason::NotAcknowledged),
+            silent,
+            "{verify}, {after}: {:?}",
+            reason(&effects)
+        );
     }
 }
 
