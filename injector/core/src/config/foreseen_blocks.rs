@@ -14,7 +14,7 @@ use nudge_protocol::plural::{agreeing, counted};
 use super::config_faults::config_faults;
 use super::gated_version::{needed_approval, override_reason};
 use crate::followed_objects::pace_gate;
-use crate::governance::{Block, EffectiveRules, Policies, RuleOwner};
+use crate::governance::{Block, EffectiveRules, Policies, RuleOwner, has_run_out};
 use crate::requester::{bounded_user, noted_retry_time};
 use crate::rollout::{Now, Subject, stops_first_version};
 
@@ -60,7 +60,7 @@ pub fn foreseen_blocks(
     let approval = needed_approval(candidate.version, config, &status, policies, now);
     let name = config.metadata.name.as_deref().unwrap_or_default();
     blocks.extend(
-        approval.and_then(|needed| approval_block(name, candidate, &needed)).map(|why| Block { why, until: None }),
+        approval.and_then(|needed| approval_block(name, candidate, &needed, now)).map(|why| Block { why, until: None }),
     );
     blocks.extend(EffectiveRules::of(&config.spec.rollout, policies).blocks(now.time.0));
     blocks.extend(pace(config, candidate.version, now));
@@ -91,6 +91,7 @@ fn approval_block(
     config: &str,
     candidate: VersionCandidate<'_>,
     (needed, owner): &(Approval, RuleOwner),
+    now: Now<'_>,
 ) -> Option<Explanation> {
     let is_counted = |approval: &&VersionApproval| {
         let spec = &approval.spec;
@@ -107,7 +108,11 @@ fn approval_block(
         let command = format!("kubectl nudge deny {config} {} --undo", candidate.version);
         return Some(Reason::AwaitingApproval.explained(format!("{user} denies it ({command} withdraws that)")));
     }
-    let approvers: BTreeSet<&str> = counted_approvals.iter().map(|approval| approval.spec.approver.as_str()).collect();
+    let is_over = |approval: &VersionApproval| {
+        approval.metadata.creation_timestamp.as_ref().is_some_and(|time| has_run_out(needed, time, now.time.0))
+    };
+    let valid = counted_approvals.into_iter().filter(|approval| !is_over(approval));
+    let approvers: BTreeSet<&str> = valid.map(|approval| approval.spec.approver.as_str()).collect();
     let Approval { required, not_author, .. } = needed;
     let given = u32::try_from(approvers.len()).unwrap_or(u32::MAX);
     if given >= *required {
@@ -212,6 +217,15 @@ mod tests {
         let one = "spec.rollout requires approvals of 2 users; so far there are 1 of 2 (kubectl nudge approve)";
         assert_eq!(message(&[approve("ann", None), approve("ann", Some("True"))]), one);
         assert_eq!(message(&[approve("ann", None), approve("ben", Some("True"))]), "");
+        let aged = |user: &str, decision: &str, time: &str| {
+            let mut approval = decide(user, decision, "sha256:0", None);
+            approval.metadata.creation_timestamp = Some(Time(time.parse().unwrap()));
+            approval
+        };
+        let (old, young) = ("2026-10-29T12:00:00Z", "2026-10-29T12:00:01Z");
+        assert_eq!(message(&[aged("ann", "Approve", young), aged("ben", "Approve", old)]), one, "30 days are over");
+        assert_eq!(message(&[aged("ann", "Approve", young), aged("ben", "Approve", young)]), "");
+        assert!(message(&[aged("eve", "Deny", old)]).starts_with("eve denies it"), "a denial stands until its undo");
         let denied = [approve("ann", None), approve("ben", None), decide("eve", "Deny", "sha256:0", None)];
         assert_eq!(message(&denied), "eve denies it (kubectl nudge deny shop 3 --undo withdraws that)");
     }

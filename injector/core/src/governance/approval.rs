@@ -207,7 +207,7 @@ fn count_approvals(
     // Only the best decision of each user counts: an earlier decision may have its right from a group that the user has
     // left.
     let rank = |given: &UserDecision| {
-        (given.has_run_out(needed, at), given.right != Right::Granted, given.right == Right::Refused, given.at.0)
+        (has_run_out(needed, &given.at, at), given.right != Right::Granted, given.right == Right::Refused, given.at.0)
     };
     for &given in decisions.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
         let first = users.entry(&given.user).or_insert(given);
@@ -311,7 +311,7 @@ fn find_exclusion(
     at: Timestamp,
 ) -> Option<Exclusion> {
     let user = given.user.as_str();
-    if given.has_run_out(needed, at) {
+    if has_run_out(needed, &given.at, at) {
         return Some(Exclusion::RanOut);
     }
     match given.right {
@@ -376,12 +376,12 @@ pub fn explain_approval(
     Some((false, why))
 }
 
-impl UserDecision {
-    /// Returns whether the approval was given too long ago to count.
-    fn has_run_out(&self, needed: &Approval, at: Timestamp) -> bool {
-        at.duration_since(self.at.0) >= SignedDuration::from_secs(needed.valid_seconds.into())
-    }
+/// Returns whether an approval of this time was given too long ago to count.
+pub(crate) fn has_run_out(needed: &Approval, approval_time: &Time, now: Timestamp) -> bool {
+    now.duration_since(approval_time.0) >= SignedDuration::from_secs(needed.valid_seconds.into())
+}
 
+impl UserDecision {
     /// Returns whether this approval let the release continue.
     pub fn is_recorded(&self, release: &Release) -> bool {
         let user = bounded_user(&self.user);

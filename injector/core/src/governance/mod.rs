@@ -19,6 +19,7 @@ mod weakened_guards_tests;
 mod window_tests;
 mod windows;
 
+pub(crate) use approval::has_run_out;
 pub use approval::{
     ApprovalCandidate, Approvals, Authors, KnownRequester, Right, UserDecision, check_approvals, decision_command,
     explain_approval,

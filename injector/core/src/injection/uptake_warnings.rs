@@ -11,7 +11,7 @@ use super::refusal::shorten;
 use super::request::PodRequest;
 use super::request::annotations::{MOUNT_PATH, NOTIFY};
 use super::targets::Targets;
-use super::uptake::{ContainerUptake, PodReads, PodView, ReadPath, RestartCause, UnmovedMounts, Uptake};
+use super::uptake::{ContainerUptake, MAX_PAIRS, PodReads, PodView, ReadPath, RestartCause, UnmovedMounts, Uptake};
 use super::user_pod::UserPod;
 
 /// Returns a warning for each container that takes versions only by a restart because of what it reads, and for each
@@ -93,5 +93,6 @@ fn pod_reads(
         has_endpoint: &|container| is_member(&container.name),
         has_files: &|container| request.mount_path.is_some() && is_member(&container.name),
         mounts: UnmovedMounts::Stay,
+        max_pairs: MAX_PAIRS,
     })
 }

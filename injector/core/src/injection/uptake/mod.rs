@@ -16,4 +16,4 @@ mod uptake_tests;
 
 pub use container_uptake::{ContainerUptake, RestartCause, Uptake};
 pub use pod_reads::{ContainerReads, PodReads, ReadPath};
-pub(in crate::injection) use pod_reads::{PodView, UnmovedMounts};
+pub(in crate::injection) use pod_reads::{MAX_PAIRS, PodView, UnmovedMounts};

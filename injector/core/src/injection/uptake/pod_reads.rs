@@ -18,7 +18,7 @@ use crate::injection::user_pod::{FILES_VOLUME, KEPT_VOLUME_PREFIX, SHARE_VOLUME}
 
 /// The maximum number of pairs of a container and a config that are kept apart of one pod. What further containers read
 /// counts together, for each config.
-const MAX_PAIRS: usize = 256;
+pub(in crate::injection) const MAX_PAIRS: usize = 256;
 
 /// A way to read a config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +103,8 @@ pub(in crate::injection) struct PodView<'a> {
     /// Returns whether the container has the agent's files (`nudge.dev/mount-path`).
     pub(in crate::injection) has_files: &'a dyn Fn(&Container) -> bool,
     pub(in crate::injection) mounts: UnmovedMounts,
+    /// The maximum number of pairs of a container and a config that are kept apart.
+    pub(in crate::injection) max_pairs: usize,
 }
 
 /// The meaning of mounts that the agent does not keep.
@@ -118,13 +120,22 @@ impl PodReads {
     /// Returns what the containers read: of a stored pod that has an agent, or of a template that opts in, as far as it
     /// shows that.
     pub fn of(meta: &ObjectMeta, spec: &PodSpec) -> Self {
+        Self::bounded(meta, spec, MAX_PAIRS)
+    }
+
+    /// Returns the same with each container apart, however many there are: for a single pod that is soon forgotten.
+    pub fn of_each_container(meta: &ObjectMeta, spec: &PodSpec) -> Self {
+        Self::bounded(meta, spec, usize::MAX)
+    }
+
+    fn bounded(meta: &ObjectMeta, spec: &PodSpec, max_pairs: usize) -> Self {
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
         let has_configs = |container: &&Container| {
             container.env.iter().flatten().any(|variable| variable.name == names::env::CONFIGS)
         };
         let mut agents = containers.filter(|container| container.name == names::AGENT_CONTAINER);
         let Some(agent) = agents.find(has_configs) else {
-            return Self::of_template(meta, spec);
+            return Self::of_template(meta, spec, max_pairs);
         };
         let setting = |name: &str| {
             let variable = agent.env.iter().flatten().find(|variable| variable.name == name);
@@ -152,11 +163,12 @@ impl PodReads {
             has_endpoint: &|container| mounts(container, SHARE_VOLUME),
             has_files: &|container| mounts(container, FILES_VOLUME),
             mounts: UnmovedMounts::Stay,
+            max_pairs,
         })
     }
 
     /// Returns what the containers of a template read of the objects that they name.
-    fn of_template(meta: &ObjectMeta, spec: &PodSpec) -> Self {
+    fn of_template(meta: &ObjectMeta, spec: &PodSpec, max_pairs: usize) -> Self {
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
         let configs: BTreeSet<ConfigName> = containers
             .clone()
@@ -179,6 +191,7 @@ impl PodReads {
             has_endpoint: &|_| true,
             has_files: &|_| false,
             mounts: UnmovedMounts::MayMove,
+            max_pairs,
         })
     }
 
@@ -222,7 +235,7 @@ impl PodReads {
                 }
                 let (container, paths) = (container.name.as_str().into(), paths.into());
                 let reads = ContainerReads { container, config: config.clone(), way, has_endpoint, paths };
-                if pairs.len() < MAX_PAIRS {
+                if pairs.len() < view.max_pairs {
                     pairs.push(reads);
                     continue;
                 }

@@ -149,7 +149,7 @@ impl InjectedPod {
     /// Returns a row for each container and each config that it takes.
     fn uptake_rows(&self) -> Vec<Vec<String>> {
         let default = PodSpec::default();
-        let reads = PodReads::of(&self.pod.metadata, self.pod.spec.as_ref().unwrap_or(&default));
+        let reads = PodReads::of_each_container(&self.pod.metadata, self.pod.spec.as_ref().unwrap_or(&default));
         let uptakes = reads.uptakes(|config, kind| self.owns(kind, config.as_str()));
         let mut rows = Vec::new();
         for container in self.containers().filter(|container| container.name != pod::AGENT_CONTAINER) {
@@ -264,6 +264,20 @@ shell       web      its files, which it watches
 job         web      a restart, because it reads the ConfigMap by variables
 ";
         assert_eq!(text, expected, "{text}");
+    }
+
+    #[test]
+    fn each_of_many_containers_is_named() {
+        let container = |number: usize| json!({"name": format!("c{number}"), "image": "x", "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}]});
+        let containers: Vec<Value> = (0..300).map(container).collect();
+        let volumes = json!([{"name": "web", "configMap": {"name": "web"}}]);
+        let text = report_of(
+            &json!({"nudge.dev/notify.c299": "webhook"}),
+            &json!({"containers": containers, "volumes": volumes}),
+        );
+        let row =
+            |name: &str| text.lines().rfind(|line| line.split(' ').next() == Some(name)).unwrap_or_default().to_owned();
+        assert!(row("c298").ends_with(" its files, which it watches") && row("c299").ends_with(" webhook"), "{text}");
     }
 
     #[test]
