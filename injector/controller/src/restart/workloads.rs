@@ -14,8 +14,8 @@ use nudge_core::pods::{PodState, crashes};
 use nudge_core::restart::{
     ConfigUses, ContentDigest, DIGEST_ANNOTATION, HealthBefore, LivePods, NextRestart, ObjectReport, PodRestarts,
     PodsBehind, RestartAttempts, RestartGoal, RestartReport, RestartSituation, RolloutPart, StartTimes,
-    TargetedWorkload, UNDECIDED_MESSAGE, Workload, add_live_pods_behind, content_digest, count_pods_behind,
-    has_rolling_update, judge_pods_behind, next_restart,
+    TargetedWorkload, UNDECIDED_MESSAGE, Workload, add_live_pods_behind, count_pods_behind, has_rolling_update,
+    judge_pods_behind, next_restart,
 };
 use nudge_core::rollout::Restarts;
 
@@ -212,10 +212,8 @@ impl Controller {
         };
         let unaffected = workloads.iter().filter(|workload| is_unaffected(workload)).map(Workload::id).collect();
         workloads.retain(|workload| !is_unaffected(workload));
-        let targeted = |workload: Workload| {
-            content_digest(&workload.uses, contents, config).map(|digest| TargetedWorkload { workload, digest })
-        };
-        let targeted = workloads.into_iter().filter_map(targeted).collect();
+        let targeted = workloads.into_iter().filter_map(|workload| TargetedWorkload::new(workload, contents, config));
+        let targeted = targeted.collect();
         memory.unaffected = unaffected;
         Ok(targeted)
     }

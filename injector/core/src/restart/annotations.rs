@@ -48,6 +48,8 @@ pub struct RestartMark {
     pub at: Timestamp,
     /// The digest that was written.
     pub digest: ContentDigest,
+    /// The digest of the same content with all keys of its objects, which needs none of their values.
+    pub whole: ContentDigest,
     /// The template that the digest was written into.
     pub template: TemplateFingerprint,
     /// The health of the workload before.
@@ -81,7 +83,7 @@ impl RestartMark {
             HealthBefore::Available(pods) => format!(" {AVAILABLE_PREFIX}{pods}"),
             HealthBefore::Unwell => " unwell".to_owned(),
         };
-        format!("{} {} {}{before}", self.at, self.digest.0, self.template.0)
+        format!("{} {} {} {}{before}", self.at, self.digest.0, self.whole.0, self.template.0)
     }
 
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
@@ -89,13 +91,14 @@ impl RestartMark {
         let mut fields = text.split(' ');
         let time = fields.next()?.parse().ok()?;
         let digest = fields.next()?.into();
+        let whole = fields.next()?.into();
         let template = fields.next()?.into();
         let before = match fields.next() {
             None => HealthBefore::Well,
             Some("unwell") => HealthBefore::Unwell,
             Some(field) => HealthBefore::Available(field.strip_prefix(AVAILABLE_PREFIX)?.parse().ok()?),
         };
-        fields.next().is_none().then_some(Self { at: time, digest, template, before })
+        fields.next().is_none().then_some(Self { at: time, digest, whole, template, before })
     }
 }
 
@@ -116,14 +119,17 @@ mod tests {
     fn what_is_written_is_read_again() {
         use HealthBefore::{Available, Unwell, Well};
         for before in [Well, Available(0), Available(97), Unwell] {
-            let (digest, template) = ("d".into(), "t".into());
-            let mark = RestartMark { at: Timestamp::UNIX_EPOCH, digest, template, before };
+            let (digest, whole, template) = ("d".into(), "w".into(), "t".into());
+            let mark = RestartMark { at: Timestamp::UNIX_EPOCH, digest, whole, template, before };
             assert_eq!(RestartMark::parse(&mark.text()), Some(mark));
         }
         let at = Timestamp::UNIX_EPOCH;
-        for other in
-            ["yesterday d t".to_owned(), format!("{at} d"), format!("{at} d t x"), format!("{at} d t available:x")]
-        {
+        for other in [
+            "yesterday d w t".to_owned(),
+            format!("{at} d w"),
+            format!("{at} d w t x"),
+            format!("{at} d w t available:x"),
+        ] {
             assert_eq!(RestartMark::parse(&other), None, "{other}");
         }
     }

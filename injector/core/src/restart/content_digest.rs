@@ -9,13 +9,32 @@ use super::annotations::ContentDigest;
 use super::config_uses::ConfigUses;
 use super::known_contents::KnownContents;
 use super::read_keys::ReadKeys;
+use super::workload::{TargetedWorkload, Workload};
 use crate::rollout::version_to_publish;
+
+impl TargetedWorkload {
+    /// Returns the workload with the digest of the content that its pods should start with; `None` if it uses no config.
+    /// Of an object with `contents`, only the keys count that the pods read. A workload that was restarted with the same
+    /// content keeps its digest, although the values may have been known then and not now, or now alone.
+    pub fn new<'a>(
+        workload: Workload,
+        contents: &KnownContents,
+        config: impl Fn(&str) -> Option<&'a VersionedConfig> + Copy,
+    ) -> Option<Self> {
+        let whole = content_digest(&workload.uses, &KnownContents::default(), config)?;
+        let digest = match workload.mark().filter(|mark| mark.whole == whole) {
+            Some(mark) => mark.digest.clone(),
+            None => content_digest(&workload.uses, contents, config)?,
+        };
+        Some(Self { workload, digest, whole })
+    }
+}
 
 /// Returns the digest of the content of these configs. For a config that an agent serves, this is the whole version
 /// that pods should run. For another config, it is the published content (nothing if workloads without an agent are
 /// ignored); for pods that an agent serves, too, the content to publish. Of an object with `contents`, only the keys
 /// count that the pods read.
-pub fn content_digest<'a>(
+fn content_digest<'a>(
     uses: &ConfigUses,
     contents: &KnownContents,
     config: impl Fn(&str) -> Option<&'a VersionedConfig>,
@@ -84,7 +103,9 @@ pub(super) mod tests {
     use nudge_api::{PartStatus, RolloutStage, VersionStatus};
     use serde_json::json;
 
+    use super::super::annotations::RestartMark;
     use super::super::known_contents::tests::{moved, uses};
+    use super::super::tests::{mark, workload};
     use super::*;
 
     pub(crate) fn config(name: &str, published: &str, digest: &str) -> VersionedConfig {
@@ -193,6 +214,31 @@ pub(super) mod tests {
         let (config, _) = moved(&BTreeMap::new(), &values("1", "1"));
         let whole = content_digest(&uses, &KnownContents::default(), |_| Some(&config)).unwrap();
         assert_eq!(Some(whole), of(std::slice::from_ref(&config), &["shop"]), "the content is not known");
+    }
+
+    #[test]
+    fn a_workload_keeps_the_digest_of_the_same_content_whatever_is_known_of_it() {
+        let values = BTreeMap::from([("x".to_owned(), b"1".to_vec()), ("y".to_owned(), b"1".to_vec())]);
+        let (config, known) = moved(&BTreeMap::new(), &values);
+        let (other, known_of_other) = moved(&values, &BTreeMap::from([("x".to_owned(), b"2".to_vec())]));
+        let reader = Workload { uses: uses(&["x".to_owned()].into()), ..workload("web") };
+        let targeted = |workload: Workload, config, contents: &KnownContents| {
+            TargetedWorkload::new(workload, contents, |_| Some(config)).unwrap()
+        };
+        let unknown = KnownContents::default();
+        for contents in [&known, &unknown] {
+            let TargetedWorkload { digest, whole, .. } = targeted(reader.clone(), &config, contents);
+            let last_mark = Some(RestartMark { digest: digest.clone(), whole, ..mark(101, "") });
+            let restarted = Workload { digest: Some(digest.clone()), last_mark, ..reader.clone() };
+            for later in [&known, &unknown] {
+                assert_eq!(targeted(restarted.clone(), &config, later).digest, digest);
+            }
+            for later in [&known_of_other, &unknown] {
+                assert_ne!(targeted(restarted.clone(), &other, later).digest, digest);
+            }
+            let undone = Workload { digest: Some("undone".into()), ..restarted };
+            assert_eq!(targeted(undone, &config, contents).digest, digest);
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn under_restart(kind: WorkloadKind, all: i32, updated: i32, down: i32) -> Targe
     };
     let mut workload = workload.unwrap();
     workload.last_mark = Some(RestartMark { template: workload.template.clone(), ..mark(101, "new") });
-    TargetedWorkload { workload, digest: "new".into() }
+    TargetedWorkload { workload, digest: "new".into(), whole: "whole".into() }
 }
 
 /// Observes as the controller does, with the leader's memory.
@@ -123,7 +123,7 @@ fn what_came_up_long_ago_may_flap() {
     for kind in [WorkloadKind::StatefulSet, WorkloadKind::DaemonSet] {
         let mut memory = RestartAttempts::default();
         let moving = Workload { progress: WorkloadProgress::Moving, ..restarted() };
-        let other = || TargetedWorkload { workload: moving.clone(), digest: "new".into() };
+        let other = || TargetedWorkload { workload: moving.clone(), digest: "new".into(), whole: "whole".into() };
         watched(&mut memory, &[under_restart(kind, 3, 2, 1), other()], 110);
         watched(&mut memory, &[under_restart(kind, 3, 3, 0), other()], 120);
         // The workload gets another pod, which is not Ready yet, and one of the older pods is not Ready either.
@@ -143,7 +143,7 @@ fn without_a_probe_it_must_stay_up_for_a_while() {
     let count = |all| Some(PodRestarts { max: i32::from(all > 0), second: 0, total: all });
     let mut look = |progress, restarts: i32, now| {
         let web = Workload { progress, is_unprobed: true, restarts: count(restarts), ..restarted() };
-        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into() }], now).0
+        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into(), whole: "whole".into() }], now).0
     };
     let waits = |next: NextRestart| assert!(matches!(next, NextRestart::Wait(_)), "{next:?}");
     waits(look(WorkloadProgress::Complete, 0, 102));
@@ -160,7 +160,7 @@ fn without_a_probe_it_must_stay_up_for_a_while() {
     );
     // With a probe its controller's word is enough.
     let workload = Workload { progress: WorkloadProgress::Ended, ..restarted() };
-    let all = [TargetedWorkload { workload, digest: "new".into() }];
+    let all = [TargetedWorkload { workload, digest: "new".into(), whole: "whole".into() }];
     assert_eq!(watched(&mut RestartAttempts::default(), &all, 102).0, NextRestart::Done);
 }
 
@@ -170,7 +170,7 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
     let mut look = |progress, most, now| {
         let restarts = Some(PodRestarts { max: most, second: most, total: 2 * most });
         let web = Workload { progress, is_unprobed: true, restarts, ..restarted() };
-        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into() }], now).0
+        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into(), whole: "whole".into() }], now).0
     };
     assert!(matches!(look(WorkloadProgress::Moving, 0, 102), NextRestart::Wait(_)));
     assert!(matches!(look(WorkloadProgress::Complete, 1, 105), NextRestart::Wait(_)));
@@ -189,7 +189,12 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
                 ..restarted()
             };
             matches!(
-                watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into() }], now).0,
+                watched(
+                    &mut memory,
+                    &[TargetedWorkload { workload: web, digest: "new".into(), whole: "whole".into() }],
+                    now
+                )
+                .0,
                 NextRestart::Failed(_)
             )
         };
@@ -201,7 +206,12 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
         let progress = if turn % 2 == 0 { WorkloadProgress::Complete } else { WorkloadProgress::Ended };
         let web = Workload { progress, is_unprobed: true, ..restarted() };
         matches!(
-            watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into() }], 102 + 5 * turn).0,
+            watched(
+                &mut memory,
+                &[TargetedWorkload { workload: web, digest: "new".into(), whole: "whole".into() }],
+                102 + 5 * turn
+            )
+            .0,
             NextRestart::Failed(_)
         )
     });
@@ -215,7 +225,11 @@ fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
         Workload { progress, last_mark: before, ..restarted() }
     };
     let look = |workload: Workload, digest: &str, now| {
-        watched(&mut RestartAttempts::default(), &[TargetedWorkload { workload, digest: digest.into() }], now)
+        watched(
+            &mut RestartAttempts::default(),
+            &[TargetedWorkload { workload, digest: digest.into(), whole: "whole".into() }],
+            now,
+        )
     };
     assert!(matches!(look(theirs(WorkloadProgress::Moving), "new", 102).0, NextRestart::Wait(_)), "it may come up");
     let (next, reports) = look(theirs(WorkloadProgress::Failed), "new", 102);
@@ -231,8 +245,12 @@ fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
 /// Observes a workload that has not been restarted yet. Returns the mark that it gets.
 fn first_mark(workload: &Workload) -> RestartMark {
     let before = Workload { digest: None, last_mark: None, ..workload.clone() };
-    match watched(&mut RestartAttempts::default(), &[TargetedWorkload { workload: before, digest: "new".into() }], 101)
-        .0
+    match watched(
+        &mut RestartAttempts::default(),
+        &[TargetedWorkload { workload: before, digest: "new".into(), whole: "whole".into() }],
+        101,
+    )
+    .0
     {
         NextRestart::Restart { mark, .. } => mark,
         next => panic!("{next:?}"),
@@ -250,9 +268,9 @@ fn one_pod_that_is_unready_before_does_not_switch_the_judgement_off() {
         assert_eq!(mark.before, HealthBefore::Available(9), "{kind:?}");
         let end = |updated, down, now| {
             let mut memory = RestartAttempts::default();
-            let TargetedWorkload { workload: mut set, digest } = under_restart(kind, 10, updated, down);
+            let TargetedWorkload { workload: mut set, digest, whole } = under_restart(kind, 10, updated, down);
             set.last_mark = Some(mark.clone());
-            let all = [TargetedWorkload { workload: set, digest }];
+            let all = [TargetedWorkload { workload: set, digest, whole }];
             watched(&mut memory, &all, 102);
             let (next, reports) = watched(&mut memory, &all, now);
             (next, reports.first().map(|report| report.why.reason))
@@ -285,7 +303,7 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
     let mut look = |available, most, now| {
         let restarts = Some(PodRestarts { max: most, second: most, total: most });
         let web = Workload { restarts, last_mark: Some(mark.clone()), ..flaps(available) };
-        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into() }], now).0
+        watched(&mut memory, &[TargetedWorkload { workload: web, digest: "new".into(), whole: "whole".into() }], now).0
     };
     assert!(matches!(look(2, 0, 102), NextRestart::Wait(_)));
     assert!(matches!(look(1, 3, 105), NextRestart::Wait(_)));
@@ -293,7 +311,7 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
     assert_eq!(look(2, 9, 116), NextRestart::Done, "the one that crashed before crashes still");
     let mut memory = RestartAttempts::default();
     let web = Workload { last_mark: Some(mark.clone()), ..flaps(1) };
-    let all = [TargetedWorkload { workload: web, digest: "new".into() }];
+    let all = [TargetedWorkload { workload: web, digest: "new".into(), whole: "whole".into() }];
     assert!(matches!(watched(&mut memory, &all, 102).0, NextRestart::Wait(_)));
     assert!(matches!(watched(&mut memory, &all, 172).0, NextRestart::Failed(_)), "fewer");
 }
@@ -305,8 +323,11 @@ fn a_restart_for_another_config_is_waited_for_while_it_progresses() {
     let mut look = |updated, down, now| {
         let TargetedWorkload { workload: set, .. } = under_restart(WorkloadKind::StatefulSet, 3, updated, down);
         memory.observe(&set, 10, at(now));
-        let (workloads, behind, memory) =
-            (&[TargetedWorkload { workload: set, digest: "newer".into() }], &BTreeMap::new(), &memory);
+        let (workloads, behind, memory) = (
+            &[TargetedWorkload { workload: set, digest: "newer".into(), whole: "whole".into() }],
+            &BTreeMap::new(),
+            &memory,
+        );
         let (since, now) = (at(161), at(now));
         assert_eq!(memory.last_progress(since), None, "it is not of this stage");
         next_restart(&RestartSituation {

@@ -68,10 +68,12 @@ impl KnownContents {
     pub fn missing_parts<'a>(&self, uses: &ConfigUses, name: &str, config: &'a VersionedConfig) -> Vec<SealedPart<'a>> {
         let Some(status) = &config.status else { return Vec::new() };
         let is_compared = |kind: PartKind| matches!(uses.keys_of(kind, name), Some(ReadKeys::Named(_)));
-        let published = [&status.published_version, &status.published_secret_version];
-        let names = published.into_iter().chain([&status.current_version, &status.target_version]);
-        let names: BTreeSet<&String> = names.flatten().collect();
-        let versions = status.versions.iter().filter(|version| names.contains(&version.version));
+        let published = [&status.published_version, &status.published_secret_version, &status.target_version];
+        let mut names: BTreeSet<&str> = published.into_iter().flatten().map(String::as_str).collect();
+        if let Some(replaced) = &status.current_version {
+            names.extend(KINDS.into_iter().flat_map(|kind| start_versions(config, kind, replaced)));
+        }
+        let versions = status.versions.iter().filter(|version| names.contains(&*version.version));
         let parts = versions.flat_map(|version| {
             let parts = version.parts.iter().zip(1..);
             parts.map(|(object, number)| SealedPart { version: &version.version, number, object })
@@ -79,15 +81,17 @@ impl KnownContents {
         parts.filter(|part| is_compared(part.object.kind) && !self.0.contains_key(&part.object.digest)).collect()
     }
 
-    /// Returns whether a move changes nothing that pods read: they read single keys of the published objects, and these
-    /// have the same values in the published version and in the version that the move replaces.
+    /// Returns whether a move changes nothing that pods read which were never restarted: they read single keys of the
+    /// published objects, and these have the same values in the published version and in those that the pods may have
+    /// started with. `replaced` is the version that the move replaces.
     pub fn is_unaffected(
         &self,
         uses: &ConfigUses,
         name: &str,
-        status: &VersionedConfigStatus,
+        config: &VersionedConfig,
         replaced: Option<&str>,
     ) -> bool {
+        let Some(status) = &config.status else { return false };
         let Some(replaced) = replaced.filter(|_| !has_older_processes(status) && !uses.configs.contains(name)) else {
             return false;
         };
@@ -97,11 +101,26 @@ impl KnownContents {
             let ReadKeys::Named(keys) = keys else { return false };
             let named = |version: &str| self.named(status.version(version)?, kind, keys);
             let published = named(published);
-            published.is_some() && published == named(replaced)
+            published.is_some()
+                && start_versions(config, kind, replaced).into_iter().all(|version| published == named(version))
         };
         let mut objects = KINDS.into_iter().filter_map(read).peekable();
         objects.peek().is_some() && objects.all(is_same)
     }
+}
+
+/// Returns the versions that pods may have started with which were never restarted: the one that the move replaces; and
+/// if the object did not hold it as long as it was current, those that were current before.
+fn start_versions<'a>(config: &'a VersionedConfig, kind: PartKind, replaced: &'a str) -> BTreeSet<&'a str> {
+    let Some(status) = &config.status else { return BTreeSet::new() };
+    let releases = status.releases.iter().filter(|release| release.outcome == Some(ReleaseOutcome::Current));
+    let current_since = releases.clone().filter(|release| release.version == replaced).next_back();
+    let current_since = current_since.and_then(|release| release.end_time.as_ref());
+    // The text of an object is never behind its config.
+    let published = find_condition(&status.conditions, kind.condition()).filter(|_| !config.spec.follows_text());
+    let was_behind = current_since.zip(published).is_some_and(|(since, is)| is.last_transition_time.0 > since.0);
+    let earlier = releases.filter(|_| was_behind).map(|release| release.version.as_str());
+    earlier.filter(|version| status.version(version).is_some()).chain([replaced]).collect()
 }
 
 /// Returns whether processes may run other content than the version that the move replaces: a restart was refused
@@ -117,6 +136,9 @@ fn has_older_processes(status: &VersionedConfigStatus) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_api::{Reason, Release, condition, set_condition};
     use proptest::collection::{btree_map, btree_set};
     use proptest::prelude::*;
     use zeroize::Zeroizing;
@@ -151,9 +173,9 @@ pub(super) mod tests {
     fn moved_secret(
         old: &BTreeMap<String, Vec<u8>>,
         new: &BTreeMap<String, Vec<u8>>,
-    ) -> (VersionedConfigStatus, KnownContents) {
-        let (config, mut contents) = moved(old, new);
-        let mut status = config.status.unwrap();
+    ) -> (VersionedConfig, KnownContents) {
+        let (mut config, mut contents) = moved(old, new);
+        let status = config.status.as_mut().unwrap();
         (status.published_version, status.published_secret_version) = (None, Some("new".to_owned()));
         for (version, values) in status.versions.iter_mut().zip([old, new]) {
             let keyed = part_digest(&content(values), Some(seals().content_key()));
@@ -162,7 +184,7 @@ pub(super) mod tests {
             let part = SealedPart { version: &version.version, number: 1, object: &version.parts[0] };
             contents.add(part, &content(values), &seals());
         }
-        (status, contents)
+        (config, contents)
     }
 
     fn secret_uses(keys: &BTreeSet<String>) -> ConfigUses {
@@ -179,10 +201,9 @@ pub(super) mod tests {
     fn what_is_not_known_is_read_and_counts_as_changed() {
         let values = BTreeMap::from([("x".to_owned(), b"1".to_vec())]);
         let (config, contents) = moved(&values, &BTreeMap::new());
-        let status = config.status.as_ref().unwrap();
         let (reads_x, reads_y) = (uses(&["x".to_owned()].into()), uses(&["y".to_owned()].into()));
         let is_unaffected =
-            |contents: &KnownContents, uses: &ConfigUses| contents.is_unaffected(uses, "shop", status, Some("old"));
+            |contents: &KnownContents, uses: &ConfigUses| contents.is_unaffected(uses, "shop", &config, Some("old"));
         assert!(is_unaffected(&contents, &reads_y) && !is_unaffected(&contents, &reads_x));
         assert!(contents.missing_parts(&reads_x, "shop", &config).is_empty());
         let nothing = KnownContents::default();
@@ -191,12 +212,12 @@ pub(super) mod tests {
             nothing.missing_parts(&reads_x, "shop", &config).iter().map(|part| part.object.digest.as_str()).collect();
         assert_eq!(missing.len(), 2);
         assert!(nothing.missing_parts(&reads_x, "other", &config).is_empty());
-        assert!(!contents.is_unaffected(&reads_y, "shop", status, None), "it is not known what is replaced");
+        assert!(!contents.is_unaffected(&reads_y, "shop", &config, None), "it is not known what is replaced");
         let secrets = [("shop".to_owned(), ReadKeys::Named(["y".to_owned()].into()))].into();
         let with_secret = ConfigUses { secrets, ..reads_y.clone() };
         assert!(is_unaffected(&contents, &with_secret), "no Secret is published");
-        let mut published = status.clone();
-        published.published_secret_version = Some("new".to_owned());
+        let mut published = config.clone();
+        published.status.as_mut().unwrap().published_secret_version = Some("new".to_owned());
         assert!(contents.is_unaffected(&with_secret, "shop", &published, Some("old")), "no version has a Secret");
         let of_secret = [("shop".to_owned(), ReadKeys::All)].into();
         let whole_secret = ConfigUses { secrets: of_secret, ..reads_y.clone() };
@@ -218,12 +239,52 @@ pub(super) mod tests {
     #[test]
     fn a_secret_that_is_not_known_counts_as_changed() {
         let values = BTreeMap::from([("x".to_owned(), b"1".to_vec())]);
-        let (status, contents) = moved_secret(&values, &values);
+        let (config, contents) = moved_secret(&values, &values);
         let uses = secret_uses(&["x".to_owned()].into());
-        assert!(contents.is_unaffected(&uses, "shop", &status, Some("old")));
-        assert!(!KnownContents::default().is_unaffected(&uses, "shop", &status, Some("old")));
-        let sealed = &contents.0[&status.versions[0].parts[0].digest];
+        assert!(contents.is_unaffected(&uses, "shop", &config, Some("old")));
+        assert!(!KnownContents::default().is_unaffected(&uses, "shop", &config, Some("old")));
+        let sealed = &contents.0[&config.status.as_ref().unwrap().versions[0].parts[0].digest];
         assert_eq!(sealed["x"], seals().value_digest("x", b"1"), "a digest without a key lets others guess the value");
+    }
+
+    #[test]
+    fn pods_may_have_started_with_an_earlier_version_if_the_object_was_behind() {
+        let values = |x: &str| BTreeMap::from([("x".to_owned(), x.as_bytes().to_vec())]);
+        let (mut config, mut contents) = moved_secret(&values("2"), &values("2"));
+        let uses = secret_uses(&["x".to_owned()].into());
+        let status = config.status.as_mut().unwrap();
+        // The version before `old` has another value, and its parts are read as well.
+        let mut oldest = VersionStatus { version: "oldest".to_owned(), ..status.versions[0].clone() };
+        oldest.parts[0].digest =
+            seals().seal("oldest", 1, &part_digest(&content(&values("1")), Some(seals().content_key())));
+        status.versions.insert(0, oldest.clone());
+        status.current_version = Some("old".to_owned());
+        let at = |second: i64| Time(Timestamp::from_second(second).unwrap());
+        for (second, version) in [(1, "pruned"), (11, "oldest"), (21, "old")] {
+            let mut release = Release::new(version, None, at(second));
+            (release.end_time, release.outcome) = (Some(at(second + 5)), Some(ReleaseOutcome::Current));
+            status.releases.push(release);
+        }
+        let published = |config: &VersionedConfig, second: i64| {
+            let mut config = config.clone();
+            let (kind, reason) = (ConditionType::SecretPublished, Reason::Published);
+            let condition = condition(kind, true, reason, "m", None, &at(second));
+            set_condition(&mut config.status.as_mut().unwrap().conditions, condition);
+            config
+        };
+        let (in_time, late) = (published(&config, 26), published(&config, 27));
+        assert!(contents.is_unaffected(&uses, "shop", &in_time, Some("old")));
+        assert!(contents.missing_parts(&uses, "shop", &in_time).is_empty());
+        assert!(!contents.is_unaffected(&uses, "shop", &late, Some("old")), "the oldest one is not known");
+        let missing = contents.missing_parts(&uses, "shop", &late);
+        assert_eq!(missing.iter().map(|part| part.version).collect::<Vec<_>>(), ["oldest"]);
+        contents.add(missing[0], &content(&values("1")), &seals());
+        assert!(!contents.is_unaffected(&uses, "shop", &late, Some("old")), "the pods may have the value 1");
+        let mut follows = late.clone();
+        (follows.spec.version, follows.spec.objects) = (None, vec![PartKind::Secret]);
+        assert!(contents.is_unaffected(&uses, "shop", &follows, Some("old")), "the Secret was the text");
+        let y = secret_uses(&["y".to_owned()].into());
+        assert!(contents.is_unaffected(&y, "shop", &late, Some("old")), "it was never there");
     }
 
     proptest! {
@@ -234,12 +295,11 @@ pub(super) mod tests {
             keys in btree_set("[a-d]", 1..4),
         ) {
             let (config, contents) = moved(&old, &new);
-            let is_unaffected =
-                contents.is_unaffected(&uses(&keys), "shop", config.status.as_ref().unwrap(), Some("old"));
+            let is_unaffected = contents.is_unaffected(&uses(&keys), "shop", &config, Some("old"));
             let expected = keys.iter().all(|key| old.get(key) == new.get(key));
             prop_assert_eq!(is_unaffected, expected);
-            let (status, contents) = moved_secret(&old, &new);
-            prop_assert_eq!(contents.is_unaffected(&secret_uses(&keys), "shop", &status, Some("old")), expected);
+            let (config, contents) = moved_secret(&old, &new);
+            prop_assert_eq!(contents.is_unaffected(&secret_uses(&keys), "shop", &config, Some("old")), expected);
         }
     }
 }

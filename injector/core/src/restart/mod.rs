@@ -28,7 +28,6 @@ pub use annotations::{
     ContentDigest, DIGEST_ANNOTATION, HealthBefore, MARK_ANNOTATION, RestartMark, TemplateFingerprint,
 };
 pub use config_uses::{ConfigUses, is_restarted, restart_uses};
-pub use content_digest::content_digest;
 pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_eviction, report_stale_pods};
 pub use known_contents::{KnownContents, SealedPart};
 pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};

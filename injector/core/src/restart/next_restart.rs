@@ -168,7 +168,7 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     let mut wait = None;
     let mut failure = None;
     let mut open = Vec::new();
-    for (index, TargetedWorkload { workload, digest }) in situation.workloads.iter().enumerate() {
+    for (index, TargetedWorkload { workload, digest, .. }) in situation.workloads.iter().enumerate() {
         let id = workload.id();
         if let Some(report) = situation.attempts.refusal(workload) {
             reports.push(report.clone());
@@ -238,15 +238,12 @@ pub fn next_restart(situation: &RestartSituation<'_>) -> (NextRestart, Vec<Objec
     }
     // Well workloads come first, because they prove something; the rest may recover meanwhile.
     let next = open.into_iter().min().map(|(_, index)| {
-        let TargetedWorkload { workload, digest } = &situation.workloads[index];
+        let TargetedWorkload { workload, digest, whole } = &situation.workloads[index];
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let restart_time = situation.now.max(situation.since);
-        let digest = digest.clone();
-        let template = workload.template.clone();
-        NextRestart::Restart {
-            index,
-            mark: RestartMark { at: restart_time, digest, template, before: health_before(situation, workload) },
-        }
+        let (digest, whole, template) = (digest.clone(), whole.clone(), workload.template.clone());
+        let before = health_before(situation, workload);
+        NextRestart::Restart { index, mark: RestartMark { at: restart_time, digest, whole, template, before } }
     });
     (next.unwrap_or(NextRestart::Done), reports)
 }

@@ -266,7 +266,11 @@ mod tests {
         };
         let workloads: Vec<_> = workloads
             .iter()
-            .map(|workload| TargetedWorkload { workload: workload.clone(), digest: "new".into() })
+            .map(|workload| TargetedWorkload {
+                workload: workload.clone(),
+                digest: "new".into(),
+                whole: "whole".into(),
+            })
             .collect();
         let mut counts = BTreeMap::new();
         let reports = add_live_pods_behind(&mut counts, &workloads, pods, &live);

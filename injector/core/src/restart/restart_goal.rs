@@ -45,9 +45,9 @@ impl RestartGoal<'_> {
 
     /// Returns whether the move changes nothing that pods with these uses read.
     pub fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
-        let Self { key, status, is_return, .. } = self;
+        let Self { key, config, status, is_return, .. } = self;
         let replaced = if *is_return { &status.target_version } else { &status.current_version };
-        self.published_objects.any() && contents.is_unaffected(uses, key.name.as_str(), status, replaced.as_deref())
+        self.published_objects.any() && contents.is_unaffected(uses, key.name.as_str(), config, replaced.as_deref())
     }
 
     /// Returns whether pods with these uses take the version by a restart. The policy is about those without an agent.

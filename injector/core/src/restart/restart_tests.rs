@@ -37,12 +37,12 @@ pub(super) fn workload(name: &str) -> Workload {
 
 pub(super) fn mark(second: i64, digest: &str) -> RestartMark {
     let template = workload("web").template;
-    RestartMark { at: at(second), digest: digest.into(), template, before: HealthBefore::Well }
+    RestartMark { at: at(second), digest: digest.into(), whole: "whole".into(), template, before: HealthBefore::Well }
 }
 
 /// The same, with the digest that it should have.
 pub(super) fn open(name: &str) -> TargetedWorkload {
-    TargetedWorkload { workload: workload(name), digest: "new".into() }
+    TargetedWorkload { workload: workload(name), digest: "new".into(), whole: "whole".into() }
 }
 
 fn look(workloads: &[TargetedWorkload], back: bool, now: i64) -> (NextRestart, Vec<ObjectReport>) {
@@ -125,7 +125,7 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
 #[test]
 fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
     let both = |workload: &Workload, digest: &str, now| {
-        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.into() }];
+        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.into(), whole: "whole".into() }];
         let memory = RestartAttempts::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
@@ -158,7 +158,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     web.progress = WorkloadProgress::Complete;
     let [_, step] = both(&web, "newer", 114);
     assert!(matches!(&step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Well), "{step:?}");
-    let mut all = [TargetedWorkload { workload: web.clone(), digest: "newer".into() }];
+    let mut all = [TargetedWorkload { workload: web.clone(), digest: "newer".into(), whole: "whole".into() }];
     apply(&mut all, &step);
     all[0].workload.progress = WorkloadProgress::Failed;
     assert!(
@@ -171,7 +171,7 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
     assert!(matches!(step, NextRestart::Restart { mark, .. } if mark.before == HealthBefore::Unwell));
     assert!(
         matches!(
-            look(&[TargetedWorkload { workload: web, digest: "newer".into() }], true, 112).0,
+            look(&[TargetedWorkload { workload: web, digest: "newer".into(), whole: "whole".into() }], true, 112).0,
             NextRestart::Restart { .. }
         ),
         "the way back is not held up"
@@ -231,7 +231,7 @@ fn held_undone_and_owned_workloads_are_reported() {
 fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     let mut memory = RestartAttempts::default();
     let look = |workload: &Workload, digest: &str, memory: &RestartAttempts| {
-        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.into() }];
+        let all = [TargetedWorkload { workload: workload.clone(), digest: digest.into(), whole: "whole".into() }];
         let behind = &BTreeMap::new();
         next_restart(&RestartSituation {
             workloads: &all,
@@ -292,7 +292,7 @@ proptest! {
         let (mut count, mut up, mut memory) = ([0; 4], [false; 4], RestartAttempts::default());
         let mut now = 101;
         let mut turn = |all: &mut [TargetedWorkload], now| -> Result<NextRestart, TestCaseError> {
-            for (TargetedWorkload { workload, digest }, up) in all.iter().zip(&mut up) {
+            for (TargetedWorkload { workload, digest, .. }, up) in all.iter().zip(&mut up) {
                 memory.observe(workload, 10, at(now));
                 *up |= workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Complete;
             }
@@ -305,7 +305,7 @@ proptest! {
             if let Some(index) = apply(all, &step) {
                 count[index] += 1;
                 prop_assert_eq!(count[index], 1, "restarted twice");
-                let moving = all.iter().zip(up).filter(|(TargetedWorkload { workload, digest }, up)| {
+                let moving = all.iter().zip(up).filter(|(TargetedWorkload { workload, digest, .. }, up)| {
                     workload.digest.as_ref() == Some(digest) && workload.progress == WorkloadProgress::Moving && !up
                         && !workload.last_mark.as_ref().is_some_and(|mark| mark.before == HealthBefore::Unwell)
                 });

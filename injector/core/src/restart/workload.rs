@@ -159,6 +159,8 @@ pub struct TargetedWorkload {
     pub workload: Workload,
     /// The digest that the workload's template should have.
     pub digest: ContentDigest,
+    /// The digest of the same content with all keys of its objects.
+    pub whole: ContentDigest,
 }
 
 impl Workload {
@@ -430,6 +432,7 @@ mod tests {
             let mark = RestartMark {
                 at: restarted.parse().unwrap(),
                 digest: "d".into(),
+                whole: "w".into(),
                 template: "t".into(),
                 before: HealthBefore::Well,
             };
@@ -488,7 +491,7 @@ mod tests {
         let mut none = template();
         none["metadata"]["annotations"] = json!({});
         assert_eq!(fingerprint(none), ours);
-        let mark = RestartMark::parse("2026-01-01T00:00:00Z d t").unwrap();
+        let mark = RestartMark::parse("2026-01-01T00:00:00Z d w t").unwrap();
         let before = Some(RestartMark { template: ours.clone(), ..mark });
         let is_changed = |template: &Value, replicas: i32| {
             let spec = json!({"template": template, "replicas": replicas});
