@@ -19,7 +19,7 @@ pub(crate) use config::{ConfigMemories, HistoryInUse};
 pub(crate) use followed_objects::{TextMemory, TextReading, TextSubject};
 pub(crate) use move_order::{MoveOrder, MoveRight};
 pub(crate) use number_writes::NumberWrites;
-pub(crate) use publish_retries::{LeftText, PublishAttempts, PublishSubject};
+pub(crate) use publish_retries::{GivingWay, PublishAttempts, PublishSubject};
 pub(crate) use restart_check::{RestartCheck, RestartMemory};
 pub(crate) use side_calls::SideCall;
 pub(crate) use status_refusal::StatusRefusal;

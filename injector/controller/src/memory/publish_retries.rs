@@ -47,25 +47,33 @@ struct CallFailure {
     at: Instant,
 }
 
-/// A text that should give way to the version, beside the version's content of the same object.
+/// Whether an object has given way from a text to the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeftText {
-    /// The text was not read.
-    Unknown,
-    /// The object needs no write: nothing of it differs, or one of both has no such object.
-    Same,
-    /// The object has other content in the text than in the version.
-    Other,
+pub(crate) enum GivingWay {
+    /// The object still must be compared or written.
+    Pending,
+    /// The object stays: Nudge may not write it, nothing of it differs, or the text or the version has no such object.
+    Needless,
+    /// The object holds the version, and had other content in the text.
+    Done,
+}
+
+impl GivingWay {
+    /// Returns how far an object is, whose text differs from the version, after an attempt.
+    pub(crate) fn of(publication: &Publication) -> Self {
+        match publication {
+            Publication::Published => Self::Done,
+            Publication::Refused(_) => Self::Needless,
+            _ => Self::Pending,
+        }
+    }
 }
 
 /// The last attempt to publish one object.
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: PublishSubject,
-    holds_version: bool,
-    /// Whether Nudge may not write the object.
-    is_refused: bool,
-    left_text: LeftText,
+    giving_way: GivingWay,
     /// The number of attempts in a row that failed or were refused.
     failures: u32,
     failure: Option<CallFailure>,
@@ -103,19 +111,13 @@ impl PublishAttempts {
         }
     }
 
-    /// Returns the objects whose text gave way, once all that Nudge may write hold the version.
-    pub(crate) fn objects_given_way(&self, write_back: &WriteBack) -> Vec<PartKind> {
-        let mut objects = Vec::new();
-        for &kind in &write_back.objects {
-            let attempt = if kind == PartKind::ConfigMap { &self.config_map } else { &self.secret };
-            let attempt = attempt.as_ref().filter(|attempt| attempt.subject.write_back.as_ref() == Some(write_back));
-            match attempt.map(|attempt| (attempt.left_text, attempt.holds_version, attempt.is_refused)) {
-                Some((LeftText::Same, ..) | (_, _, true)) => {}
-                Some((LeftText::Other, true, _)) => objects.push(kind),
-                _ => return Vec::new(),
-            }
-        }
-        objects
+    /// Returns whether the text gave way: all objects that Nudge may write hold the version.
+    pub(crate) fn has_given_way(&self, write_back: &WriteBack) -> bool {
+        let giving_way = [&self.config_map, &self.secret].map(|attempt| match attempt {
+            Some(attempt) if attempt.subject.write_back.as_ref() == Some(write_back) => attempt.giving_way,
+            _ => GivingWay::Pending,
+        });
+        !giving_way.contains(&GivingWay::Pending) && giving_way.contains(&GivingWay::Done)
     }
 
     fn slot(&mut self, kind: PartKind) -> &mut Option<ObjectAttempt> {
@@ -135,16 +137,8 @@ impl PublishAttempts {
 
     /// Notes that the version needs no object of this kind.
     pub(crate) fn leave(&mut self, kind: PartKind, subject: PublishSubject) {
-        let left_text = LeftText::Unknown;
-        *self.slot(kind) = Some(ObjectAttempt {
-            subject,
-            holds_version: false,
-            is_refused: false,
-            left_text,
-            failures: 0,
-            failure: None,
-            next: None,
-        });
+        let giving_way = GivingWay::Needless;
+        *self.slot(kind) = Some(ObjectAttempt { subject, giving_way, failures: 0, failure: None, next: None });
     }
 
     /// Keeps an attempt. After failures and refusals, the waits until the next one grow. `random` is between 0 and 1.
@@ -153,7 +147,7 @@ impl PublishAttempts {
         kind: PartKind,
         subject: PublishSubject,
         publication: &Publication,
-        left_text: LeftText,
+        giving_way: GivingWay,
         now: Instant,
         random: f64,
     ) {
@@ -173,17 +167,7 @@ impl PublishAttempts {
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { PUBLISH_BACKOFF };
         let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
-        let holds_version = *publication == Publication::Published;
-        let is_refused = matches!(publication, Publication::Refused(_));
-        *slot = Some(ObjectAttempt {
-            subject,
-            holds_version,
-            is_refused,
-            left_text,
-            failures,
-            failure,
-            next: Some(now + wait),
-        });
+        *slot = Some(ObjectAttempt { subject, giving_way, failures, failure, next: Some(now + wait) });
     }
 
     /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
@@ -222,7 +206,7 @@ mod tests {
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut attempts = PublishAttempts::default();
         let mut wait = |version: &str, generation, publication: &Publication| {
-            attempts.keep(kind, subject(version, generation), publication, LeftText::Unknown, now, 1.0);
+            attempts.keep(kind, subject(version, generation), publication, GivingWay::Pending, now, 1.0);
             let next = attempts.next().unwrap();
             let early = next.checked_sub(Duration::from_millis(1)).unwrap();
             assert!(!attempts.is_due(kind, &subject(version, generation), early));
@@ -254,7 +238,7 @@ mod tests {
         let mut attempts = PublishAttempts::default();
         let mut failure = |version: &str, publication: &Publication| {
             attempts.leave(PartKind::Secret, subject(version));
-            attempts.keep(PartKind::ConfigMap, subject(version), publication, LeftText::Unknown, now, 1.0);
+            attempts.keep(PartKind::ConfigMap, subject(version), publication, GivingWay::Pending, now, 1.0);
             attempts.attempt(|_| SteadyTime(0)).unwrap().failure.map(|failure| failure.why.reason)
         };
         assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
@@ -282,11 +266,9 @@ mod tests {
 
     #[test]
     fn a_text_has_given_way_once_all_objects_that_nudge_may_write_are_done() {
-        use PartKind::{ConfigMap, Secret};
-        let (now, mut attempts) = (Instant::now(), PublishAttempts::default());
-        let cause = nudge_core::followed_objects::WriteBackCause::Failed;
-        let both = vec![ConfigMap, Secret];
-        let back = WriteBack { version: "2".to_owned(), cause, objects: both.clone(), needs_label: false };
+        use GivingWay::{Done, Needless, Pending};
+        let (now, cause) = (Instant::now(), nudge_core::followed_objects::WriteBackCause::Failed);
+        let back = WriteBack { version: "2".to_owned(), cause, needs_label: false };
         let subject = |write_back| PublishSubject {
             version: "1".to_owned(),
             generation: Some(1),
@@ -294,20 +276,30 @@ mod tests {
             meta: None,
             write_back,
         };
-        let mut done = |publication: &Publication, secret: LeftText, write_back: Option<&WriteBack>| {
-            attempts.keep(Secret, subject(Some(back.clone())), &Publication::Published, secret, now, 1.0);
-            attempts.keep(ConfigMap, subject(write_back.cloned()), publication, LeftText::Other, now, 1.0);
-            attempts.objects_given_way(&back)
-        };
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
-        assert!(done(&Publication::Published, LeftText::Other, None).is_empty(), "that was before");
-        assert!(done(&failed, LeftText::Other, Some(&back)).is_empty());
         let refused = Publication::Refused(Reason::NotOurs.explained("m"));
-        assert_eq!(done(&refused, LeftText::Other, Some(&back)), [Secret], "the ConfigMap may not be written");
+        // Somebody has corrected it.
         let other = Publication::OtherText(Reason::OtherText.explained("m"));
-        assert!(done(&other, LeftText::Other, Some(&back)).is_empty(), "somebody has corrected it");
-        assert_eq!(done(&Publication::Published, LeftText::Other, Some(&back)), both);
-        assert_eq!(done(&Publication::Published, LeftText::Same, Some(&back)), [ConfigMap], "the Secret is the same");
-        assert!(done(&Publication::Published, LeftText::Unknown, Some(&back)).is_empty());
+        let each = [Publication::Published, refused, failed, other].map(|publication| GivingWay::of(&publication));
+        assert_eq!(each, [Done, Needless, Pending, Pending]);
+        for (config_map, secret, expected) in [
+            (Done, Done, true),
+            (Needless, Done, true),
+            (Done, Pending, false),
+            (Pending, Done, false),
+            (Needless, Needless, false),
+        ] {
+            let mut attempts = PublishAttempts::default();
+            let mut keep = |kind, giving_way, write_back| {
+                attempts.keep(kind, subject(write_back), &Publication::Published, giving_way, now, 1.0);
+                attempts.has_given_way(&back)
+            };
+            assert!(!keep(PartKind::Secret, secret, Some(back.clone())), "the ConfigMap was not tried");
+            assert!(!keep(PartKind::ConfigMap, config_map, None), "that was before");
+            let has_given_way = keep(PartKind::ConfigMap, config_map, Some(back.clone()));
+            assert_eq!(has_given_way, expected, "{config_map:?} {secret:?}");
+            attempts.leave(PartKind::Secret, subject(Some(back.clone())));
+            assert_eq!(attempts.has_given_way(&back), config_map == Done, "the config has no Secret");
+        }
     }
 }

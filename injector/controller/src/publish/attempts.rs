@@ -19,7 +19,7 @@ use nudge_core::versions::Seals;
 
 use super::calls::{Act, ObjectApi, publication_fault};
 use crate::controller::{Controller, FIELD_MANAGER};
-use crate::memory::{LeftText, PublishAttempts, PublishSubject};
+use crate::memory::{GivingWay, PublishAttempts, PublishSubject};
 
 /// The kinds of published objects.
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
@@ -27,7 +27,7 @@ const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
 /// What an attempt came to.
 struct Tried {
     attempt: Attempt,
-    left_text: LeftText,
+    giving_way: GivingWay,
     /// The object's metadata after a write.
     written: Option<PublishedMeta>,
 }
@@ -41,15 +41,14 @@ impl Controller {
         mut config: Arc<VersionedConfig>,
     ) -> Result<Arc<VersionedConfig>, CallError> {
         let write_back = WriteBack::of(&config);
-        let mut written = Vec::new();
+        let mut has_written = false;
         for kind in KINDS {
-            let of_kind = write_back.as_ref().filter(|write_back| write_back.objects.contains(&kind));
-            let (outcome, is_written) = self.publish_kind(kind, key, &config, of_kind).await;
-            written.extend(is_written.then_some(kind));
+            let (outcome, is_written) = self.publish_kind(kind, key, &config, write_back.as_ref()).await;
+            has_written |= is_written;
             config = self.write_outcome(key, config, outcome).await?;
         }
         match write_back {
-            Some(write_back) => self.note_write_back(key, config, &write_back, written).await,
+            Some(write_back) => self.note_write_back(key, config, &write_back, has_written).await,
             None => Ok(config),
         }
     }
@@ -61,20 +60,20 @@ impl Controller {
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
         write_back: &WriteBack,
-        written: Vec<PartKind>,
+        has_written: bool,
     ) -> Result<Arc<VersionedConfig>, CallError> {
-        let objects = match write_back.cause {
+        let has_given_way = match write_back.cause {
             WriteBackCause::Failed => {
-                self.memories.get(key, |memory| memory.publish.objects_given_way(write_back)).unwrap_or_default()
+                self.memories.get(key, |memory| memory.publish.has_given_way(write_back)).unwrap_or_default()
             }
             WriteBackCause::ClosedGate(_) => {
-                if !written.is_empty() {
+                if has_written {
                     self.memories.change(key, |memory| memory.publish.note_contest(Instant::now(), rand::random()));
                 }
-                written
+                has_written
             }
         };
-        if objects.is_empty() {
+        if !has_given_way {
             return Ok(config);
         }
         let (status, event) = write_back.note(&config);
@@ -169,7 +168,7 @@ impl Controller {
         }
         let contest_wait = self.contest_wait(key, write_back, now);
         let allowed = write_back.filter(|_| contest_wait.is_none());
-        let Tried { mut attempt, left_text, written } = self.attempt(kind, key, config, version, allowed).await;
+        let Tried { mut attempt, giving_way, written } = self.attempt(kind, key, config, version, allowed).await;
         if let (Some(wait), Publication::OtherText(explanation)) = (contest_wait, &mut attempt.publication) {
             *explanation = contested(kind, key, &version.version, wait);
         }
@@ -181,7 +180,7 @@ impl Controller {
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
         let outcome = apply_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
         self.memories.change(key, |memory| {
-            memory.publish.keep(kind, subject, &attempt.publication, left_text, now, rand::random());
+            memory.publish.keep(kind, subject, &attempt.publication, giving_way, now, rand::random());
             if let Some(wait) = contest_wait {
                 memory.publish.retry_within(kind, wait, now);
             }
@@ -235,7 +234,7 @@ impl Controller {
         let without_write = |publication, had_version: bool, time| {
             // The status keeps the previous content of a ConfigMap that users made.
             let attempt = Attempt { publication, had_version: had_version || !kind.is_created(), time };
-            Tried { attempt, left_text: LeftText::Unknown, written: None }
+            Tried { giving_way: GivingWay::of(&attempt.publication), attempt, written: None }
         };
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
         let stored = match api.read(name).await {
@@ -264,12 +263,11 @@ impl Controller {
             Ok(text) => text,
             Err(publication) => return without_write(publication, exists, time),
         };
-        let left_text = match (&text, &content) {
-            (Some(text), Some(content)) if text.values() != content.values() => LeftText::Other,
-            _ => LeftText::Same,
+        let differs = matches!((&text, &content), (Some(text), Some(content)) if text.values() != content.values());
+        let without_write = |publication, had_version, time| {
+            let tried = without_write(publication, had_version, time);
+            if differs { tried } else { Tried { giving_way: GivingWay::Needless, ..tried } }
         };
-        let without_write =
-            |publication, had_version, time| Tried { left_text, ..without_write(publication, had_version, time) };
         let object_use = match (&text, write_back) {
             (Some(text), Some(back)) => ObjectUse::LeftText { text, needs_label: back.needs_label },
             _ if config.spec.follows_text() => ObjectUse::Text,

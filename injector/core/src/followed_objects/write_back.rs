@@ -1,7 +1,7 @@
 //! Whether the text of a config's objects gives way to that of the current version. If workloads read the objects
 //! themselves, a text that failed, or that passed a gate, would stay with them.
 
-use nudge_api::{PartKind, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 
 use super::direct_readers::readings;
 use crate::baseline::is_of_namespace;
@@ -26,16 +26,16 @@ pub struct WriteBack {
     pub version: String,
     /// The reason why it gives way.
     pub cause: WriteBackCause,
-    /// The objects of the config if workloads read one of them. One alone would make a text that nobody wrote.
-    pub objects: Vec<PartKind>,
     /// Whether only an object with the label `nudge.dev/baseline` is written: only its namespace wants the config.
     pub needs_label: bool,
 }
 
 impl WriteBack {
-    /// Returns the text that gives way, if workloads read an object of the config themselves.
+    /// Returns the text that gives way, if workloads read an object of the config themselves. It gives way in all objects:
+    /// in one alone, it would leave a text that nobody wrote.
     pub fn of(config: &VersionedConfig) -> Option<Self> {
-        Self::pending(config).filter(|write_back| !write_back.objects.is_empty())
+        let has_readers = |status: &VersionedConfigStatus| !status.internal.readers.is_empty();
+        config.status.as_ref().is_some_and(has_readers).then(|| Self::pending(config)).flatten()
     }
 
     /// Returns the text that gives way unless nobody reads the config's objects themselves: its version failed, is
@@ -46,9 +46,7 @@ impl WriteBack {
         let version = status.internal.text.as_ref().map(|text| &text.version)?;
         let is_current = status.current_version.as_ref().is_none_or(|current| current == version);
         let cause = cause(status, version).filter(|_| !is_current)?;
-        let is_read = !status.internal.readers.is_empty();
-        let objects = if is_read { config.spec.objects.clone() } else { Vec::new() };
-        Some(Self { version: version.clone(), cause, objects, needs_label: is_of_namespace(config) })
+        Some(Self { version: version.clone(), cause, needs_label: is_of_namespace(config) })
     }
 
     /// Notes in the status that the text gave way, and returns the Event about it.
@@ -159,7 +157,7 @@ mod tests {
         };
         let mut once = config(&json!({}), invalid("2"));
         let back = WriteBack::of(&once).unwrap();
-        assert_eq!((back.cause, &*back.objects), (WriteBackCause::Failed, &[PartKind::ConfigMap][..]));
+        assert_eq!(back.cause, WriteBackCause::Failed);
         once.status = Some(back.note(&once).0);
         assert_eq!(cause(&once), None, "who writes it again has the last word");
         assert_eq!(cause(&config(&json!({}), invalid("3"))), None);
@@ -188,17 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_all_objects_gives_way_if_one_is_read() {
-        let both = config(&failed(&Value::Null), |config| config["spec"]["objects"] = json!(["ConfigMap", "Secret"]));
-        assert_eq!(WriteBack::of(&both).unwrap().objects, [PartKind::ConfigMap, PartKind::Secret]);
-    }
-
-    #[test]
     fn a_bounded_number_of_versions_is_remembered() {
         let mut config = config(&failed(&Value::Null), |_| ());
         for number in 0..20 {
             let (version, cause) = (format!("{number}"), WriteBackCause::Failed);
-            let back = WriteBack { version, cause, objects: Vec::new(), needs_label: false };
+            let back = WriteBack { version, cause, needs_label: false };
             config.status = Some(back.note(&config).0);
         }
         let written_back = config.status.unwrap().internal.written_back;
