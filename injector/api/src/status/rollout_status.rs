@@ -34,7 +34,7 @@ pub struct RolloutStatus {
     /// Evidence for and against the target, in numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// Gate that keeps the version from continuing although nothing is wrong with it. Absent if none is closed.
+    /// Gate that keeps the version from continuing although nothing is wrong with it. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateStatus>,
     /// Version that was tried last and failed, with the reason.
