@@ -32,5 +32,5 @@ pub use names::{ConfigName, ContainerName, Key, KeyPattern, NameError, VariableN
 pub use settings::notify::{Ack, Notify, NotifySignal, UnknownSetting};
 pub use settings::{expectation, notify, pod, volumes, webhook_url};
 pub use wire::error::{ErrorBody, HubErrorCode};
-pub use wire::hub_ids::{BlockDigest, ConfigUid};
+pub use wire::hub_ids::{BlockDigest, ConfigUid, SecretDigest};
 pub use wire::{block, error, hub, notification, status, webhooks};

@@ -61,7 +61,7 @@ impl HubPipeline {
     }
 
     /// Takes in the last good contents, and for the other configs the mounted versions. Serves them if no config is
-    /// missing.
+    /// missing, and none waits for the hub to compare its Secrets.
     pub async fn start(&mut self, mounted: Option<&Path>) {
         let Intake { local_versions, keeper, not_ready, .. } = &mut self.intake;
         not_ready.set_reason("the hub has not been polled yet");
@@ -85,7 +85,7 @@ impl HubPipeline {
             let is_restored = readings.iter().any(|reading| reading.config == config);
             let Some(dir) = mounted.filter(|_| !is_restored) else { continue };
             match read_mounted(dir, &config) {
-                Ok((version, block)) => readings.extend(local_versions.take_mounted(&config, version, block)),
+                Ok(version) => readings.extend(local_versions.take_mounted(&config, version)),
                 Err(error) => tracing::warn!(%config, %error, "mounted version not used"),
             }
         }

@@ -10,6 +10,7 @@ use nudge_protocol::hub::PollRequest;
 use nudge_protocol::status::ProblemReason;
 use time::OffsetDateTime;
 use tokio::sync::watch;
+use tokio::time::sleep_until;
 
 use super::in_place::RestartStep;
 use super::last_good_keeper::LastGoodKeeper;
@@ -27,6 +28,9 @@ use crate::source::{Applied, Reading, SourceFault, Store};
 
 /// The time that the containers have for their answer if the hub does not say.
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time that the hub has, at the start, to compare mounted Secrets with what was sealed.
+const COMPARISON_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Files that had no room.
 #[derive(Default)]
@@ -59,6 +63,8 @@ pub(super) struct Intake {
     reports_silence: bool,
     /// The changes that are not served yet, because the rest of the configs may arrive in a moment.
     unserved: Applied,
+    /// The time when mounted Secrets are served though the hub has not compared them.
+    uncompared_due: tokio::time::Instant,
 }
 
 /// What an intake is made of.
@@ -113,6 +119,7 @@ impl Intake {
             question: None,
             reports_silence: false,
             unserved: Applied::default(),
+            uncompared_due: tokio::time::Instant::now() + COMPARISON_TIMEOUT,
         }
     }
 
@@ -152,6 +159,9 @@ impl Intake {
     /// faults.
     pub(super) async fn take(&mut self, reply: PollReply) -> Option<String> {
         let taken = self.local_versions.take(reply);
+        for (config, error) in &taken.changed_mounts {
+            tracing::warn!(%config, %error, "mounted version differs");
+        }
         let readings = if !self.is_serving() {
             taken.readings
         } else if self.in_place.is_some() {
@@ -172,14 +182,15 @@ impl Intake {
 
     /// Serves the contents that the pod has: the rest of the configs may never arrive, and some are better than none.
     pub(super) async fn serve_now(&mut self) {
-        self.take_in(Vec::new(), Occasion::WaitEnd).await;
+        let readings = self.local_versions.release_uncompared();
+        self.take_in(readings, Occasion::WaitEnd).await;
     }
 
     /// Waits for work that does not depend on the polls: answers of the containers, and attempts that are due.
     ///
     /// Cancel safe.
     pub(super) async fn wait_for_work(&mut self) -> Work {
-        let Self { question, delivery, keeper, in_place, reports_silence, unplaced, .. } = self;
+        let Self { question, delivery, keeper, in_place, reports_silence, unplaced, local_versions, .. } = self;
         let restart = async {
             match in_place {
                 Some(in_place) => in_place.wait_until_due().await,
@@ -206,6 +217,7 @@ impl Intake {
             () = keeper.wait_until_due() => Work::Store,
             () = restart => Work::Restart,
             () = unplaced.retry.wait_until_due() => Work::Room,
+            () = sleep_until(self.uncompared_due), if local_versions.holds_uncompared() => Work::Uncompared,
         }
     }
 
@@ -218,6 +230,7 @@ impl Intake {
             Work::Restart if self.is_serving() => return self.restart().await,
             // The variables could not be written, so there is no further wait for the other configs.
             Work::Restart => return self.serve_now().await,
+            Work::Uncompared => self.local_versions.release_uncompared(),
             Work::Verdict(CheckVerdict::Overdue(fault)) => self.local_versions.overdue_readings(&fault),
             Work::Verdict(CheckVerdict::Refuses(fault)) => {
                 self.end_question();
@@ -519,6 +532,8 @@ pub(super) enum Work {
     Store,
     /// There may be room for files that had none.
     Room,
+    /// The hub has not compared mounted Secrets in time.
+    Uncompared,
     /// A restart of the containers may be commanded now, or the variables be written.
     Restart,
 }

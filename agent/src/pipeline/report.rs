@@ -266,7 +266,9 @@ impl Reporter {
                 reason: reason.as_str().to_owned(),
                 message: message.to_owned(),
             };
-            let of_config = problems.get(name).map(|of_config| problem(of_config.reason, &of_config.message));
+            // The version is served, and the hub compares it before it takes a report.
+            let of_config = problems.get(name).filter(|of_config| of_config.reason != ProblemReason::NotCompared);
+            let of_config = of_config.map(|of_config| problem(of_config.reason, &of_config.message));
             let of_files = || {
                 let (_, message) = unwritten.as_ref().filter(|(configs, _)| configs.contains(name))?;
                 Some(problem(ProblemReason::CantApply, message))

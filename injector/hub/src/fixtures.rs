@@ -216,6 +216,7 @@ pub(crate) fn after(head: &PollHead) -> PollRequest {
         version: config.version.clone(),
         sha256: config.sha256.clone(),
         problem: config.problem.as_ref().map(|problem| problem.reason),
+        mounted_secrets: Vec::new(),
     };
     PollRequest {
         configs: head.configs.iter().map(claim).collect(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use nudge_protocol::Key;
 use nudge_protocol::block::{self, Stored};
-use nudge_protocol::hub::{HubProblem, HubReason};
+use nudge_protocol::hub::{HubProblem, HubReason, MountedSecrets};
 
 use super::hub_tls;
 
@@ -24,6 +24,8 @@ pub struct Assigned {
     pub sha256: String,
     /// Why it can't be had.
     pub problem: Option<HubProblem>,
+    /// The verdict about mounted Secret parts that it is asked about.
+    pub mounted_secrets: Option<MountedSecrets>,
 }
 
 impl Assigned {

@@ -305,6 +305,9 @@ impl Say {
                 length: sends.then(|| u32::try_from(assigned.block.len())).transpose()?,
                 problem: assigned.problem.clone(),
                 ack_timeout_seconds: self.ack_timeout_seconds,
+                mounted_secrets: assigned
+                    .mounted_secrets
+                    .filter(|_| held.is_some_and(|claim| !claim.mounted_secrets.is_empty())),
             });
         }
         let head = PollHead { configs, containers: self.containers.clone(), containers_hash, settings: self.settings };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{ConfigName, ContainerName, VersionName};
 use crate::settings::notify::{Ack, Notify};
-use crate::wire::hub_ids::{self, BlockDigest, ConfigUid};
+use crate::wire::hub_ids::{self, BlockDigest, ConfigUid, SecretDigest};
 use crate::wire::status::Outcome;
 
 /// The path of [`PollRequest`].
@@ -67,6 +67,10 @@ pub struct ConfigClaim {
     /// The reason of the last head's problem with this config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubReason>,
+    /// The digests of the Secret parts of a mounted version, in the order of the parts; empty if that was compared with
+    /// what was sealed, or has no Secret part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounted_secrets: Vec<SecretDigest>,
 }
 
 /// The first part of a poll's reply.
@@ -113,6 +117,22 @@ pub struct PollConfig {
     /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_timeout_seconds: Option<u32>,
+    /// The verdict about [`ConfigClaim::mounted_secrets`]; absent if the hub has not compared them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted_secrets: Option<MountedSecrets>,
+}
+
+/// The verdict about the Secret parts of a mounted version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MountedSecrets {
+    /// All parts have the content that was sealed.
+    Sealed,
+    /// A part has another content.
+    Changed {
+        /// The number of the part.
+        part: usize,
+    },
 }
 
 /// The reason why the hub can't give a config.

@@ -1,6 +1,8 @@
 //! The IDs of configs and contents between the hub and agents. Empty text on the wire is no ID.
 
-use serde::{Deserialize as _, Deserializer, Serializer};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bounded_text;
 use crate::hex::hex;
@@ -63,6 +65,30 @@ impl BlockDigest {
     /// Returns the digest with these bytes.
     pub fn of_hash(hash: &[u8]) -> Self {
         Self(hex(hash))
+    }
+}
+
+/// `sha256:` and the hex digest of the content of a Secret part. `Debug` does not show it, because it helps to guess the
+/// content.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretDigest(String);
+
+impl SecretDigest {
+    /// Takes the text of a digest.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Returns the digest as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretDigest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SecretDigest")
     }
 }
 

@@ -134,6 +134,8 @@ named_enum! {
         NotAllowed,
         /// The stored objects differ from the sealed version.
         Changed,
+        /// The hub has not answered yet whether the mounted Secret parts are what was sealed. The version is served.
+        NotCompared,
         /// The content does not match its digest, or can't be read.
         Damaged,
         /// A container refuses the version.

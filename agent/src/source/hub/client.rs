@@ -269,6 +269,7 @@ mod tests {
             version: config.version.clone(),
             sha256: config.sha256.clone(),
             problem: None,
+            mounted_secrets: Vec::new(),
         };
         let configs = reply.head.configs.iter().map(claim).collect();
         let containers_hash = reply.head.containers_hash.clone();

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nudge_protocol::block::{self, BlockError, Stored};
-use nudge_protocol::hub::{ConfigClaim, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
+use nudge_protocol::hub::{ConfigClaim, HubProblem, HubReason, MountedSecrets, PollConfig, PollHead, PollRequest};
 use nudge_protocol::status::{Problem, ProblemReason};
-use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
+use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, SecretDigest, VersionName};
 use ring::digest;
 
+use super::mounted_versions::{MountedError, MountedVersion};
 use super::ran_contents::RanContents;
 use super::reply::{PollReply, ReceivedBlock};
 use crate::content::{Value, VersionContent};
@@ -25,6 +26,8 @@ struct LocalVersion {
     sha256: BlockDigest,
     block: Value,
     content: Arc<VersionContent>,
+    /// The digests of the Secret parts of a mounted version, until the hub has compared them with what was sealed.
+    mounted_secrets: Vec<SecretDigest>,
 }
 
 impl LocalVersion {
@@ -34,7 +37,11 @@ impl LocalVersion {
         let stored =
             entries.into_iter().map(|(key, Stored { kind, value })| (key, Stored { kind, value: block.part(value) }));
         let content = Arc::new(VersionContent::of_objects(config.clone(), version, stored.collect()));
-        Ok(Self { sha256, block, content })
+        Ok(Self { sha256, block, content, mounted_secrets: Vec::new() })
+    }
+
+    fn is_uncompared(&self) -> bool {
+        !self.mounted_secrets.is_empty()
     }
 }
 
@@ -50,7 +57,8 @@ struct ConfigState {
     good: Option<LocalVersion>,
     /// The version from the last reply. It is good once the dictionary with it is within its bounds.
     candidate: Option<LocalVersion>,
-    /// The version that is held back until the containers take it.
+    /// The version that is held back until the containers take it, or until the hub has compared it with what was
+    /// sealed. The latter only as long as no version is good.
     deferred_version: Option<LocalVersion>,
     claim: Claim,
     ack_timeout_seconds: Option<u32>,
@@ -84,6 +92,8 @@ pub struct TakenReply {
     pub readings: Vec<Reading>,
     /// The fault of the reply. The hub is polled again, but not at once.
     pub fault: Option<String>,
+    /// The configs of which another content is mounted than what was sealed.
+    pub changed_mounts: Vec<(ConfigName, MountedError)>,
 }
 
 /// The reason why a config of a reply was not taken in.
@@ -135,7 +145,9 @@ impl LocalVersions {
                 _ => (None, None),
             };
             let (uid, revision, problem) = (state.uid.clone(), state.revision, state.problem);
-            Some(ConfigClaim { name: config.clone(), uid, revision, version, sha256, problem })
+            let claimed_version = state.assigned().filter(|_| matches!(state.claim, Claim::Good));
+            let mounted_secrets = claimed_version.map(|version| version.mounted_secrets.clone()).unwrap_or_default();
+            Some(ConfigClaim { name: config.clone(), uid, revision, version, sha256, problem, mounted_secrets })
         };
         PollRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
@@ -181,27 +193,72 @@ impl LocalVersions {
                 continue;
             }
             let config = assigned.name.clone();
-            let result = state.take(assigned, block).map_err(|error| match error {
-                TakeError::Version(fault) => fault,
-                TakeError::Reply(fault) => {
-                    taken.fault = Some(format!("config {config}: {}", fault.message));
+            let mounted_version = state.take_compared(assigned.mounted_secrets);
+            let note = state.note_about(&mounted_version);
+            let result =
+                state.take(assigned, block, mounted_version.as_ref().ok().and_then(Option::as_ref)).map_err(|error| {
+                    let mut fault = match error {
+                        TakeError::Version(fault) => fault,
+                        TakeError::Reply(fault) => {
+                            taken.fault = Some(format!("config {config}: {}", fault.message));
+                            fault
+                        }
+                    };
+                    if let Some(note) = note {
+                        fault.message = format!("{note}; {}", fault.message);
+                    }
                     fault
+                });
+            match mounted_version {
+                // It is better than nothing.
+                Ok(Some(mounted_version)) if result.is_err() => {
+                    taken
+                        .readings
+                        .push(Reading { config: config.clone(), result: Ok(Arc::clone(&mounted_version.content)) });
+                    state.candidate = Some(mounted_version);
                 }
-            });
+                Ok(_) => {}
+                Err(error) => taken.changed_mounts.push((config.clone(), error)),
+            }
             taken.readings.push(Reading { config, result });
         }
         self.containers_hash = reply.head.containers_hash;
         taken
     }
 
-    /// Takes in a mounted version, if its config has no content yet.
-    pub fn take_mounted(&mut self, config: &ConfigName, version: VersionName, block: Value) -> Option<Reading> {
+    /// Takes in a mounted version, if its config has no content yet. If it has Secret parts, it is held back until the
+    /// hub has compared them with what was sealed.
+    pub fn take_mounted(&mut self, config: &ConfigName, mounted_version: MountedVersion) -> Option<Reading> {
         let state = self.configs.get_mut(config).filter(|state| state.good.is_none())?;
+        let MountedVersion { version, block, secrets } = mounted_version;
         let digest = sha256(block.as_bytes());
         let candidate = LocalVersion::new(config, version, digest, block).ok()?;
+        if !secrets.is_empty() {
+            state.deferred_version = Some(LocalVersion { mounted_secrets: secrets, ..candidate });
+            return None;
+        }
         let content = Arc::clone(&candidate.content);
         state.candidate = Some(candidate);
         Some(Reading { config: config.clone(), result: Ok(content) })
+    }
+
+    /// Returns whether a mounted version waits until the hub has compared it.
+    pub fn holds_uncompared(&self) -> bool {
+        self.configs.values().any(|state| state.deferred_version.as_ref().is_some_and(LocalVersion::is_uncompared))
+    }
+
+    /// Releases the mounted versions that are held back, though the hub has not compared them.
+    pub fn release_uncompared(&mut self) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        for (config, state) in &mut self.configs {
+            let Some(version) = state.deferred_version.take_if(|version| version.is_uncompared()) else { continue };
+            let fault = SourceFault { reason: ProblemReason::NotCompared, message: not_compared(&version) };
+            for result in [Ok(Arc::clone(&version.content)), Err(fault)] {
+                readings.push(Reading { config: config.clone(), result });
+            }
+            state.candidate = Some(version);
+        }
+        readings
     }
 
     /// Holds back contents that this pod has never run, until its containers take them. Returns the other readings. A
@@ -350,7 +407,9 @@ impl LocalVersions {
         let mut blocks = Vec::new();
         let mut config = |config: &ConfigName| {
             let state = self.configs.get(config)?;
-            let LocalVersion { sha256, block, content } = version(state)?;
+            // A mounted version is read again after a restart of the agent.
+            let LocalVersion { sha256, block, content, .. } =
+                version(state).filter(|version| !version.is_uncompared())?;
             blocks.push(block.clone());
             let Revision { uid, number: revision } = state.highest.clone();
             Some(PollConfig {
@@ -362,6 +421,7 @@ impl LocalVersions {
                 length: u32::try_from(block.as_bytes().len()).ok(),
                 problem: None,
                 ack_timeout_seconds: None,
+                mounted_secrets: None,
             })
         };
         let configs = self.order.iter().filter_map(&mut config).collect();
@@ -375,8 +435,41 @@ impl ConfigState {
         self.deferred_version.as_ref().or(self.good.as_ref())
     }
 
-    /// Takes in one config of a reply. Returns its content.
-    fn take(&mut self, assigned: PollConfig, block: ReceivedBlock) -> Result<Arc<VersionContent>, TakeError> {
+    /// Takes the mounted version that is held back, or returns the one that is served, if the hub has compared that now.
+    /// An error says that it is not what was sealed.
+    fn take_compared(&mut self, verdict: Option<MountedSecrets>) -> Result<Option<LocalVersion>, MountedError> {
+        let deferred_version = self.deferred_version.take_if(|version| version.is_uncompared());
+        let Some(verdict) = verdict else { return Ok(deferred_version) };
+        let mounted_version = deferred_version.or_else(|| self.good.clone()).filter(LocalVersion::is_uncompared);
+        match (verdict, mounted_version) {
+            (MountedSecrets::Changed { part }, Some(mounted_version)) => {
+                Err(MountedError::Changed { version: mounted_version.content.version().clone(), part })
+            }
+            (_, mounted_version) => {
+                Ok(mounted_version
+                    .map(|mounted_version| LocalVersion { mounted_secrets: Vec::new(), ..mounted_version }))
+            }
+        }
+    }
+
+    /// Returns the note about a mounted version that is served although it is not known to be what was sealed.
+    fn note_about(&self, mounted_version: &Result<Option<LocalVersion>, MountedError>) -> Option<String> {
+        match mounted_version {
+            Err(error) => Some(error.to_string()),
+            Ok(mounted_version) => {
+                let version = mounted_version.as_ref().or(self.good.as_ref());
+                version.filter(|version| version.is_uncompared()).map(not_compared)
+            }
+        }
+    }
+
+    /// Takes in one config of a reply. Returns its content. `mounted` is the mounted version if it can be used.
+    fn take(
+        &mut self,
+        assigned: PollConfig,
+        block: ReceivedBlock,
+        mounted_version: Option<&LocalVersion>,
+    ) -> Result<Arc<VersionContent>, TakeError> {
         let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = assigned;
         let deferred_version = self.deferred_version.take();
         self.ack_timeout_seconds = ack_timeout_seconds;
@@ -398,24 +491,29 @@ impl ConfigState {
                 self.claim = Claim::Refused { version, sha256, fault: too_large_fault() };
                 return Err(TakeError::Version(too_large_fault()));
             }
-            ReceivedBlock::None => match (&self.claim, deferred_version.as_ref().or(self.good.as_ref())) {
-                (Claim::Refused { version: refused, sha256: digest, fault }, _)
-                    if *refused == version && *digest == sha256 =>
-                {
-                    return Err(TakeError::Version(fault.clone()));
+            ReceivedBlock::None => {
+                match (&self.claim, deferred_version.as_ref().or(mounted_version).or(self.good.as_ref())) {
+                    (Claim::Refused { version: refused, sha256: digest, fault }, _)
+                        if *refused == version && *digest == sha256 =>
+                    {
+                        return Err(TakeError::Version(fault.clone()));
+                    }
+                    (_, Some(local))
+                        if Some(&local.sha256) == sha256.as_ref() && *local.content.version() == version =>
+                    {
+                        let content = Arc::clone(&local.content);
+                        self.candidate = mounted_version.cloned();
+                        (self.claim, self.deferred_version) = (Claim::Good, deferred_version);
+                        return Ok(content);
+                    }
+                    // The same content has another name.
+                    (_, Some(local)) if Some(&local.sha256) == sha256.as_ref() => local.block.clone(),
+                    _ => {
+                        self.claim = Claim::Nothing;
+                        return Err(damaged("the hub left out a content that this agent does not have".to_owned()));
+                    }
                 }
-                (_, Some(local)) if Some(&local.sha256) == sha256.as_ref() && *local.content.version() == version => {
-                    let content = Arc::clone(&local.content);
-                    (self.claim, self.deferred_version) = (Claim::Good, deferred_version);
-                    return Ok(content);
-                }
-                // The same content has another name.
-                (_, Some(local)) if Some(&local.sha256) == sha256.as_ref() => local.block.clone(),
-                _ => {
-                    self.claim = Claim::Nothing;
-                    return Err(damaged("the hub left out a content that this agent does not have".to_owned()));
-                }
-            },
+            }
         };
         self.claim = Claim::Good;
         let digest = self::sha256(block.as_bytes());
@@ -428,6 +526,11 @@ impl ConfigState {
         self.candidate = Some(candidate);
         Ok(content)
     }
+}
+
+fn not_compared(version: &LocalVersion) -> String {
+    let version = version.content.version();
+    format!("the Secrets of the mounted version {version} were not compared with what was sealed")
 }
 
 fn too_large_fault() -> SourceFault {

@@ -35,6 +35,7 @@ fn assign(config: &str, uid: &str, revision: u64, version: &str, block: &Value) 
         length: u32::try_from(block.as_bytes().len()).ok(),
         problem: None,
         ack_timeout_seconds: None,
+        mounted_secrets: None,
     };
     (config, ReceivedBlock::Block(block.clone()))
 }
@@ -116,12 +117,129 @@ fn content_that_does_not_fit_is_claimed_until_another_content_changes() {
     assert_eq!(held(&local_versions, 1).2.unwrap(), "1", "it is to be sent again");
 }
 
+/// The mounted version 1.
+fn mounted_version(block: Value, digests: &[&str]) -> MountedVersion {
+    let secrets = digests.iter().map(|digest| SecretDigest::new((*digest).to_owned())).collect();
+    MountedVersion { version: VersionName::new("1").unwrap(), block, secrets }
+}
+
+/// Returns the state of a pod that has mounted Secrets of the config `a`.
+fn with_mounted_secrets(block: &Value) -> (LocalVersions, Store) {
+    let (mut local_versions, store) = local_versions();
+    assert!(local_versions.take_mounted(&name("a"), mounted_version(block.clone(), &["sha256:secret"])).is_none());
+    assert!(local_versions.holds_uncompared() && !local_versions.is_settled());
+    (local_versions, store)
+}
+
+/// Returns the config `a` in a reply that says this of the mounted Secrets.
+fn verdict(verdict: Option<MountedSecrets>, block: &Value, problem: Option<HubReason>) -> (PollConfig, ReceivedBlock) {
+    let (mut config, _) = assign("a", "u", 1, "1", block);
+    config.mounted_secrets = verdict;
+    config.problem = problem.map(|reason| HubProblem { reason, message: "no".to_owned() });
+    (config, ReceivedBlock::None)
+}
+
+fn fault_of(store: &Store) -> Option<(ProblemReason, String)> {
+    store.problems().get(&name("a")).map(|problem| (problem.reason, problem.message.clone()))
+}
+
+/// Returns the number of digests that the next poll asks about.
+fn digest_count(local_versions: &LocalVersions) -> usize {
+    local_versions.request(0).configs[0].mounted_secrets.len()
+}
+
+const CHANGED: Option<MountedSecrets> = Some(MountedSecrets::Changed { part: 2 });
+
+#[test]
+fn mounted_secrets_are_served_when_the_hub_has_compared_them() {
+    let one = block(4, 1);
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    assert_eq!((digest_count(&local_versions), held(&local_versions, 0).2), (1, Some("1".to_owned())));
+    assert!(!format!("{:?}", local_versions.request(0)).contains("secret\""), "no digest is shown");
+    take(&mut local_versions, &mut store, vec![verdict(Some(MountedSecrets::Sealed), &one, None)]);
+    assert_eq!((served(&store).unwrap(), fault_of(&store), digest_count(&local_versions)), ("1".to_owned(), None, 0));
+    assert_eq!(local_versions.last_good().1.len(), 1);
+    // The hub can't give the version, and knows its seals.
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    let sealed = verdict(Some(MountedSecrets::Sealed), &one, Some(HubReason::Changed));
+    take(&mut local_versions, &mut store, vec![sealed]);
+    let fault = (ProblemReason::Changed, "no".to_owned());
+    assert_eq!(
+        (served(&store).unwrap(), fault_of(&store), digest_count(&local_versions)),
+        ("1".to_owned(), Some(fault), 0)
+    );
+}
+
+#[test]
+fn mounted_secrets_that_are_not_what_was_sealed_are_never_served_when_the_hub_answers() {
+    let (one, two) = (block(4, 1), block(4, 2));
+    let differs = "part 2 of the mounted version 1 has another content than what was sealed";
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    let taken = local_versions.take(reply(vec![verdict(CHANGED, &one, Some(HubReason::Changed))]));
+    assert_eq!(taken.changed_mounts[0].1.to_string(), differs);
+    settle(&mut local_versions, &mut store, taken.readings);
+    let fault = (ProblemReason::Changed, format!("{differs}; no"));
+    assert_eq!((served(&store), fault_of(&store)), (None, Some(fault)));
+    assert_eq!((held(&local_versions, 0).2, digest_count(&local_versions)), (None, 0));
+
+    // The hub has the sealed content.
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    let (config, block) = assign("a", "u", 1, "1", &two);
+    let taken = local_versions.take(reply(vec![(PollConfig { mounted_secrets: CHANGED, ..config }, block)]));
+    assert_eq!(taken.changed_mounts.len(), 1);
+    settle(&mut local_versions, &mut store, taken.readings);
+    assert_eq!(store.good(&name("a")).unwrap().values().values().next().unwrap().as_bytes(), &[2; 4]);
+    // A hub that takes the content for the sealed one all the same must send it.
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    assert!(take(&mut local_versions, &mut store, vec![verdict(CHANGED, &one, None)]).is_some());
+    assert_eq!((served(&store), held(&local_versions, 0).2), (None, None));
+}
+
+#[test]
+fn mounted_secrets_are_served_uncompared_while_the_hub_is_away_and_compared_when_it_is_back() {
+    let one = block(4, 1);
+    for (answer, message) in [
+        (Some(MountedSecrets::Sealed), None),
+        (Some(MountedSecrets::Sealed), Some("no")),
+        (CHANGED, Some("part 2 of the mounted version 1 has another content than what was sealed; no")),
+        (None, Some("the Secrets of the mounted version 1 were not compared with what was sealed; no")),
+    ] {
+        let (mut local_versions, mut store) = with_mounted_secrets(&one);
+        let readings = local_versions.release_uncompared();
+        settle(&mut local_versions, &mut store, readings);
+        assert!(!local_versions.holds_uncompared() && local_versions.release_uncompared().is_empty());
+        assert_eq!((served(&store).unwrap(), digest_count(&local_versions)), ("1".to_owned(), 1));
+        assert_eq!(fault_of(&store).unwrap().0, ProblemReason::NotCompared);
+        assert!(local_versions.last_good().1.is_empty(), "an agent that starts again asks again");
+        let reason = message.map(|_| HubReason::NotAllowed);
+        take(&mut local_versions, &mut store, vec![verdict(answer, &one, reason)]);
+        assert_eq!(fault_of(&store).map(|(_, message)| message).as_deref(), message);
+        assert_eq!(served(&store).unwrap(), "1");
+        let is_sealed = answer == Some(MountedSecrets::Sealed);
+        assert_eq!(
+            (digest_count(&local_versions), local_versions.last_good().1.len()),
+            if is_sealed { (0, 1) } else { (1, 0) }
+        );
+    }
+}
+
+#[test]
+fn a_hub_that_gives_another_version_or_none_need_not_compare() {
+    let (one, two) = (block(4, 1), block(4, 2));
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    take(&mut local_versions, &mut store, vec![assign("a", "u", 1, "2", &two)]);
+    assert_eq!((served(&store).unwrap(), digest_count(&local_versions)), ("2".to_owned(), 0));
+    let (mut local_versions, mut store) = with_mounted_secrets(&one);
+    take(&mut local_versions, &mut store, vec![verdict(None, &one, Some(HubReason::NotFound))]);
+    assert_eq!((served(&store).unwrap(), digest_count(&local_versions)), ("1".to_owned(), 1));
+}
+
 #[test]
 fn what_was_mounted_and_does_not_fit_is_requested_and_waited_for() {
     let (mut local_versions, mut store) = local_versions();
     let mut readings = Vec::new();
     for (config, block) in [("a", block(4, 1)), ("b", block(2 * 1024 * 1024 - 100, 1))] {
-        readings.extend(local_versions.take_mounted(&name(config), VersionName::new("1").unwrap(), block));
+        readings.extend(local_versions.take_mounted(&name(config), mounted_version(block, &[])));
     }
     store.apply(readings, OffsetDateTime::UNIX_EPOCH);
     local_versions.settle(&store);

@@ -23,7 +23,7 @@ pub use hub_url::{HubUrl, HubUrlError};
 pub use interrupt::Interrupt;
 pub use last_good::{LastGood, LastGoodError};
 pub use local_versions::{LocalVersions, Revision, TakenReply};
-pub use mounted_versions::{MountedError, read_mounted};
+pub use mounted_versions::{MountedError, MountedVersion, read_mounted};
 pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
 pub use ran_contents::{RanContents, RanFile};
 pub use reply::{PollReply, ReceivedBlock, ReplyError, ReplyReader, write_reply};

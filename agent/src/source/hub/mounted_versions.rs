@@ -1,18 +1,20 @@
 //! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of
 //! a Secret ends with [`SECRET_SUFFIX`]. The `<part>` of a ConfigMap ends with [`DIGEST_SUFFIX`] and the digest of what
-//! was sealed: another content is not used.
+//! was sealed: another content is not used. A digest of a Secret would help to guess its values, so the hub compares
+//! those: it has the seals.
 //!
 //! Mounted versions were current when the pod was admitted, so the pod starts even while the control plane is down.
 //! Parts are mounted as optional volumes: the folder of a missing part is empty, and its version is not used.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::block::{self, BlockError, Stored};
 use nudge_protocol::pod::{DIGEST_SUFFIX, SECRET_SUFFIX};
 use nudge_protocol::volumes::ObjectKind;
-use nudge_protocol::{ConfigName, Key, VersionName};
+use nudge_protocol::{ConfigName, Key, SecretDigest, VersionName};
 use zeroize::Zeroizing;
 
 use crate::content::{Value, digest_of};
@@ -48,12 +50,12 @@ pub enum MountedError {
         faults: Vec<KeyFault>,
     },
     /// The content of a part is not the content that was sealed.
-    #[error("version {version} can't be used: part {part} has another content than what was sealed")]
+    #[error("part {part} of the mounted version {version} has another content than what was sealed")]
     Changed {
         /// The version, by the name of its mounted folder.
         version: VersionName,
         /// The part's number.
-        part: String,
+        part: usize,
     },
     /// Two parts have the same key.
     #[error("version {version} can't be used: several of its parts have the key {key}")]
@@ -76,9 +78,19 @@ pub enum MountedError {
     Nothing,
 }
 
-/// Reads the mounted version of `config`, as a block. Of several versions, the last one by name that can be used
-/// counts.
-pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Value), MountedError> {
+/// A mounted version.
+#[derive(Debug)]
+pub struct MountedVersion {
+    /// The name of the version.
+    pub version: VersionName,
+    /// The keys and values, as a block.
+    pub block: Value,
+    /// The digests of the Secret parts, in the order of the parts.
+    pub secrets: Vec<SecretDigest>,
+}
+
+/// Reads the mounted version of `config`. Of several versions, the last one by name that can be used counts.
+pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<MountedVersion, MountedError> {
     let fail = |source| MountedError::Folder { path: dir.join(config.as_str()), source };
     let root = Root::open(dir).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => MountedError::Nothing,
@@ -93,7 +105,7 @@ pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Val
     versions.sort_unstable();
     let mut result = Err(MountedError::Nothing);
     for version in versions.into_iter().rev() {
-        result = read_parts(&root, &folder, &version).map(|block| (version, block));
+        result = read_parts(&root, &folder, version);
         if result.is_ok() {
             break;
         }
@@ -101,13 +113,13 @@ pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Val
     result
 }
 
-fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value, MountedError> {
+fn read_parts(root: &Root, folder: &Path, version: VersionName) -> Result<MountedVersion, MountedError> {
     let folder = folder.join(version.as_str());
     let mut names =
         root.list(&folder).map_err(|source| MountedError::Folder { path: root.path().join(&folder), source })?;
     names.retain(|name| !is_ignored(name));
-    names.sort_unstable();
-    let mut values: BTreeMap<Key, Stored<Value>> = BTreeMap::new();
+    names.sort_unstable_by_key(|name| part_number(name));
+    let (mut values, mut secrets) = (BTreeMap::new(), Vec::new());
     for name in &names {
         let is_secret = name.to_str().is_some_and(|name| name.ends_with(SECRET_SUFFIX));
         let kind = if is_secret { ObjectKind::Secret } else { ObjectKind::ConfigMap };
@@ -118,8 +130,11 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
             _ => MountedError::Part { version: version(), part: part(), faults },
         })?;
         let digest = name.to_str().and_then(|name| name.split_once(DIGEST_SUFFIX));
-        if let Some((number, _)) = digest.filter(|(_, sealed)| !is_digest(&keys, sealed)) {
-            return Err(MountedError::Changed { version: version(), part: number.to_owned() });
+        if digest.is_some_and(|(_, sealed)| !is_digest(&keys, sealed)) {
+            return Err(MountedError::Changed { version: version(), part: part_number(name) });
+        }
+        if is_secret {
+            secrets.push(SecretDigest::new(digest_of(&keys)));
         }
         for (key, value) in keys {
             if values.contains_key(&key) {
@@ -133,7 +148,13 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
     }
     let mut bytes = Zeroizing::new(Vec::new());
     block::encode(&values, &mut bytes).map_err(|source| MountedError::Block { version: version.clone(), source })?;
-    Ok(Value::new(bytes))
+    Ok(MountedVersion { version, block: Value::new(bytes), secrets })
+}
+
+/// Returns the number of a part by the name of its folder; 0 if the name has none.
+fn part_number(name: &OsStr) -> usize {
+    let number = name.to_str().and_then(|name| name.split('.').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 /// Returns whether the digest of the content begins with these hex digits.
@@ -165,6 +186,21 @@ mod tests {
         ConfigName::new("shop").unwrap()
     }
 
+    fn mounted_version(dir: &Path) -> String {
+        read_mounted(dir, &shop()).unwrap().version.to_string()
+    }
+
+    #[test]
+    fn the_digests_of_secrets_have_the_order_of_the_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        for (part, key) in [("10.secret", "j"), ("9.secret", "i"), ("2.secret", "b"), ("1", "a")] {
+            mount(dir.path(), &format!("shop/1.0.0/{part}"), &[(key, "1")]);
+        }
+        let digest =
+            |key| SecretDigest::new(digest_of(&BTreeMap::from([(Key::new(key).unwrap(), Value::from(&b"1"[..]))])));
+        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().secrets, ["b", "i", "j"].map(digest));
+    }
+
     #[test]
     fn parts_are_one_content_or_none() {
         let dir = tempfile::tempdir().unwrap();
@@ -172,7 +208,9 @@ mod tests {
         assert!(matches!(read_mounted(dir.path(), &shop()), Err(MountedError::Nothing)));
         mount(dir.path(), "shop/1.0.0/1", &[("a", "1")]);
         mount(dir.path(), "shop/1.0.0/2.secret", &[("b", "2")]);
-        let (version, block) = read_mounted(dir.path(), &shop()).unwrap();
+        let MountedVersion { version, block, secrets } = read_mounted(dir.path(), &shop()).unwrap();
+        let secret = BTreeMap::from([(Key::new("b").unwrap(), Value::from(&b"2"[..]))]);
+        assert_eq!(secrets, [SecretDigest::new(digest_of(&secret))]);
         let entries = block::decode(block.as_bytes()).unwrap();
         let entries: Vec<_> = entries.iter().map(|(key, stored)| (key.as_str(), stored.kind, stored.value)).collect();
         let expected = [("a", ObjectKind::ConfigMap, &b"1"[..]), ("b", ObjectKind::Secret, b"2")];
@@ -182,7 +220,7 @@ mod tests {
         let error = read_mounted(dir.path(), &shop()).unwrap_err();
         assert_eq!(error.to_string(), "version 1.0.0 is incomplete: part 3 is missing");
         mount(dir.path(), "shop/0.9.0/1", &[("a", "0")]);
-        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "0.9.0");
+        assert_eq!(mounted_version(dir.path()), "0.9.0");
     }
 
     #[test]
@@ -192,12 +230,12 @@ mod tests {
         let sealed = &digest_of(&content)["sha256:".len()..][..48];
         mount(dir.path(), &format!("shop/1.0.0/1.sha256-{sealed}"), &[("a", "1")]);
         mount(dir.path(), "shop/1.0.0/2.secret", &[("b", "2")]);
-        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "1.0.0");
+        assert_eq!(mounted_version(dir.path()), "1.0.0");
         mount(dir.path(), &format!("shop/1.0.1/1.sha256-{sealed}"), &[("a", "hunter2")]);
-        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "1.0.0", "the sealed version is there, too");
+        assert_eq!(mounted_version(dir.path()), "1.0.0", "the sealed version is there, too");
         fs::remove_dir_all(dir.path().join("shop/1.0.0")).unwrap();
         let error = read_mounted(dir.path(), &shop()).unwrap_err().to_string();
-        assert_eq!(error, "version 1.0.1 can't be used: part 1 has another content than what was sealed");
+        assert_eq!(error, "part 1 of the mounted version 1.0.1 has another content than what was sealed");
         mount(dir.path(), "shop/1.0.2/1.sha256-", &[("a", "1")]);
         assert!(read_mounted(dir.path(), &shop()).is_err(), "no digits are no digest");
     }

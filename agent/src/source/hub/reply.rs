@@ -248,6 +248,7 @@ mod tests {
             length: length.map(|length| u32::try_from(length).unwrap()),
             problem: None,
             ack_timeout_seconds: None,
+            mounted_secrets: None,
         };
         PollHead { configs: lengths.iter().enumerate().map(config).collect(), ..PollHead::default() }
     }

@@ -3,14 +3,15 @@
 //! Digests have 192 bits: enough that nobody finds two contents with the same digest, and short enough for the status
 //! of a config with many versions.
 //!
-//! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC under a key of the injector.
-//! The HMAC stays in memory: the status holds a [seal](super::seal) in its place.
+//! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC of it under a key of the
+//! injector. The HMAC stays in memory: the status holds a [seal](super::seal) in its place. An agent that sends the bare
+//! hash of a Secret part that it has learns whether that is what was sealed.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use nudge_protocol::hex::hex;
-use ring::digest::{Context, SHA256};
+use ring::digest::{Context, Digest, SHA256};
 use ring::hmac;
 use zeroize::Zeroizing;
 
@@ -20,6 +21,9 @@ use crate::derived_keys::ContentKey;
 pub const PLAIN: &str = "sha256:";
 /// The beginning of a digest under the injector's key.
 pub(super) const KEYED: &str = "hmac-sha256:";
+
+/// The text that separates keyed digests from the other uses of the content key.
+const PURPOSE: &str = "nudge.dev/part";
 
 /// The size in bytes of digests and seals.
 pub(super) const DIGEST_BYTES: usize = 24;
@@ -43,26 +47,28 @@ pub fn plain_digits(digest: &str) -> Option<&str> {
 
 /// Returns [`PLAIN`] or, with a key, `KEYED`, and lower-case hex.
 pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&ContentKey>) -> String {
-    enum Sum {
-        Plain(Context),
-        Keyed(hmac::Context),
+    let digest = sha256(content);
+    match key {
+        None => format!("{PLAIN}{}", hex(&digest.as_ref()[..DIGEST_BYTES])),
+        Some(key) => keyed_digest(&format!("{PLAIN}{}", hex(digest.as_ref())), key),
     }
-    let mut sum =
-        key.map_or_else(|| Sum::Plain(Context::new(&SHA256)), |key| Sum::Keyed(hmac::Context::with_key(&key.0)));
+}
+
+/// Returns the digest under the injector's key of a content with this `sha256:` and hex digest, which agents make, too.
+pub(super) fn keyed_digest(sha256: &str, key: &ContentKey) -> String {
+    let message = [PURPOSE, sha256].join("\0");
+    format!("{KEYED}{}", hex(hmac::sign(&key.0, message.as_bytes()).as_ref()))
+}
+
+pub(super) fn sha256<V: AsRef<[u8]>>(content: &BTreeMap<String, V>) -> Digest {
+    let mut sum = Context::new(&SHA256);
     for (key, value) in content {
         for field in [key.as_bytes(), value.as_ref()] {
-            for bytes in [&(field.len() as u64).to_be_bytes()[..], field] {
-                match &mut sum {
-                    Sum::Plain(sum) => sum.update(bytes),
-                    Sum::Keyed(sum) => sum.update(bytes),
-                }
-            }
+            sum.update(&(field.len() as u64).to_be_bytes());
+            sum.update(field);
         }
     }
-    match sum {
-        Sum::Plain(sum) => format!("{PLAIN}{}", hex(&sum.finish().as_ref()[..DIGEST_BYTES])),
-        Sum::Keyed(sum) => format!("{KEYED}{}", hex(sum.sign().as_ref())),
-    }
+    sum.finish()
 }
 
 #[cfg(test)]

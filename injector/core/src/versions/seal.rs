@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 
 use nudge_api::PartKind;
+use nudge_protocol::SecretDigest;
 use nudge_protocol::hex::hex;
 use ring::hmac;
 
-use super::digest::{Contents, DIGEST_BYTES, PLAIN, part_digest};
+use super::digest::{Contents, DIGEST_BYTES, PLAIN, keyed_digest, part_digest};
 use crate::derived_keys::{ContentKey, sub_key};
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
@@ -79,6 +80,11 @@ impl Seals {
             return part_digest(content, None) == digest;
         }
         digest == self.seal(version, number, &part_digest(content, Some(&self.content_key)))
+    }
+
+    /// Returns whether `seal` is that of a Secret part with this digest, as part `number` of the version.
+    pub fn is_secret_sealed(&self, seal: &str, version: &str, number: usize, digest: &SecretDigest) -> bool {
+        seal == self.seal(version, number, &keyed_digest(digest.as_str(), &self.content_key))
     }
 
     /// Returns the mark of a published Secret with this content: the seal of part 0, which no version has.
@@ -175,7 +181,25 @@ pub(super) mod tests {
         }
     }
 
+    /// Returns the digest of a content as agents make it.
+    fn secret_digest(value: &str) -> SecretDigest {
+        let sum = super::super::digest::sha256(&content(value));
+        SecretDigest::new(format!("{PLAIN}{}", hex(sum.as_ref())))
+    }
+
     proptest! {
+        /// The digest of a Secret part is compared with the seal of this part of this version of this config alone.
+        #[test]
+        fn a_digest_tests_no_other_seal(
+            value in "[01]{1,2}", other in "[01]{1,2}", version in "[12]", sealed in "[12]", number in 1_usize..3,
+            sealed_number in 1_usize..3, config in "[ab]", sealed_config in "[ab]",
+        ) {
+            let seal = of("team", &sealed_config, "one").seal(&sealed, sealed_number, &keyed(&other));
+            let is_sealed = of("team", &config, "one").is_secret_sealed(&seal, &version, number, &secret_digest(&value));
+            let same_place = (version, number, config) == (sealed, sealed_number, sealed_config);
+            prop_assert_eq!(is_sealed, same_place && value == other);
+        }
+
         /// No two places have the same message, even with unusual version names.
         #[test]
         fn no_other_place_has_the_same_seal(one in "[A-Za-z0-9.-]{1,4}", other in "[A-Za-z0-9.-]{1,4}", a in 1_usize..17, b in 1_usize..17) {

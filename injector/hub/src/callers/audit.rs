@@ -60,6 +60,12 @@ impl Audit {
         self.write(session, view, None, None, Some(reason), "config withheld");
     }
 
+    /// Logs that a pod has mounted another content of a Secret part than what was sealed.
+    pub(crate) fn log_changed_mount(&self, session: &Session, view: &ConfigView, part: usize) {
+        let reason = format!("part {part} of the mounted version has another content than what was sealed");
+        self.write(session, view, None, None, Some(&reason), "mounted Secret differs");
+    }
+
     fn write(
         &self,
         session: &Session,

@@ -13,13 +13,14 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_core::restart::{StartState, starts_with_target};
 use nudge_core::rollout::{assigned_version, is_same_content};
-use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
+use nudge_protocol::hub::{HubProblem, HubReason, MountedSecrets, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
-use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, VersionName};
+use nudge_protocol::{BlockDigest, ConfigName, ConfigUid, SecretDigest, VersionName};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::content::{Content, problem};
+use super::mounted_secrets;
 use super::return_spread;
 use super::store::{ContentLookup, ContentStore};
 
@@ -40,6 +41,8 @@ pub(crate) struct ConfigView {
     pub(crate) spread: Option<Duration>,
     /// The timeout of the acknowledgement by the pod's containers.
     pub(crate) ack_timeout_seconds: Option<u32>,
+    /// The verdict about the Secret parts that the pod has mounted, if the agent requests it.
+    pub(crate) mounted_secrets: Option<MountedSecrets>,
 }
 
 impl ConfigView {
@@ -54,6 +57,7 @@ impl ConfigView {
             start: StartState::Present,
             spread: None,
             ack_timeout_seconds: None,
+            mounted_secrets: None,
         }
     }
 }
@@ -74,17 +78,24 @@ pub(crate) struct AgentCopy<'a> {
     version: &'a VersionName,
     /// The digest of the content, if the agent reports it.
     sha256: Option<&'a BlockDigest>,
+    /// The digests of mounted Secret parts that were not compared with what was sealed.
+    mounted_secrets: &'a [SecretDigest],
 }
 
 impl<'a> AgentCopy<'a> {
     pub(crate) fn polled(request: &'a PollRequest, name: &ConfigName) -> Option<Self> {
         let config = request.configs.iter().find(|config| config.name == *name && config.sha256.is_some())?;
-        Some(Self { uid: config.uid.as_ref(), version: config.version.as_ref()?, sha256: config.sha256.as_ref() })
+        Some(Self {
+            uid: config.uid.as_ref(),
+            version: config.version.as_ref()?,
+            sha256: config.sha256.as_ref(),
+            mounted_secrets: &config.mounted_secrets,
+        })
     }
 
     pub(crate) fn reported(report: &'a ReportRequest, name: &ConfigName) -> Option<Self> {
         let config = report.configs.iter().find(|config| config.name == *name)?;
-        Some(Self { uid: config.uid.as_ref(), version: config.version.as_ref()?, sha256: None })
+        Some(Self { uid: config.uid.as_ref(), version: config.version.as_ref()?, sha256: None, mounted_secrets: &[] })
     }
 }
 
@@ -113,8 +124,14 @@ pub(crate) fn config_views<'a>(
                 spread: return_spread::remaining_delay(&config, pod, since.elapsed()),
                 ack_timeout_seconds: Some(config.spec.rollout.ack_timeout_seconds),
                 ..if config.spec.admits(&pod.service_account) {
-                    view_until_restart(pod, name, &config, copy(name))
-                        .unwrap_or_else(|| assigned_view(&mut views, store, pod, name, &config, secrets_allowed))
+                    let copy = copy(name);
+                    let mounted_secrets =
+                        copy.as_ref().and_then(|copy| compare_mounted(store, pod, &key, &config, copy));
+                    // What is not what was sealed is replaced at once.
+                    let copy = copy.filter(|_| !matches!(mounted_secrets, Some(MountedSecrets::Changed { .. })));
+                    let view = view_until_restart(pod, name, &config, copy)
+                        .unwrap_or_else(|| assigned_view(&mut views, store, pod, name, &config, secrets_allowed));
+                    ConfigView { mounted_secrets, ..view }
                 } else {
                     not_admitted_view(pod, name)
                 }
@@ -146,6 +163,19 @@ fn missing_view(index: &Index, key: &ConfigKey) -> ConfigView {
         )
     };
     ConfigView::new(name, unavailable(HubReason::NotFound, message))
+}
+
+/// Compares the Secret parts that the pod has mounted with what was sealed.
+fn compare_mounted(
+    store: &ContentStore,
+    pod: &PodState,
+    key: &ConfigKey,
+    config: &VersionedConfig,
+    copy: &AgentCopy<'_>,
+) -> Option<MountedSecrets> {
+    let digests = Some(copy.mounted_secrets).filter(|digests| !digests.is_empty())?;
+    let version = config.status.as_ref()?.version(copy.version.as_str())?;
+    mounted_secrets::compare(version, digests, pod, &store.seals(key, Identity::of(config)))
 }
 
 /// Returns the config for the agent of a pod that changes versions only by restarts: with the version that the pod's

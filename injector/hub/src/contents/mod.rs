@@ -9,6 +9,9 @@ mod fetch;
 pub(crate) mod fixtures;
 #[cfg(test)]
 mod missing_contents_tests;
+mod mounted_secrets;
+#[cfg(test)]
+mod mounted_secrets_tests;
 mod parts;
 mod return_spread;
 mod store;

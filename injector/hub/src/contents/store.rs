@@ -103,6 +103,11 @@ impl ContentStore {
         })
     }
 
+    /// Returns the seals of a config.
+    pub(super) fn seals(&self, key: &ConfigKey, identity: Identity) -> Seals {
+        Seals::new(&self.key, key, identity)
+    }
+
     /// Returns the content of a sealed version, or begins to fetch it.
     pub(crate) fn find_or_fetch(
         self: &Arc<Self>,
@@ -133,7 +138,7 @@ impl ContentStore {
             namespace: key.namespace.clone(),
             config_uid: config_uid.to_owned(),
             version: version.version.clone(),
-            seals: Seals::new(&self.key, key, identity),
+            seals: self.seals(key, identity),
             parts: version.parts.clone(),
         });
         let (fetched, receiver) = watch::channel(());

@@ -129,6 +129,7 @@ pub(super) fn compose(
             length: block.and_then(|content| u32::try_from(content.block.len()).ok()),
             problem: view.content.as_ref().err().map(|problem| (**problem).clone()),
             ack_timeout_seconds: view.ack_timeout_seconds,
+            mounted_secrets: view.mounted_secrets,
         }
     };
     let head = PollHead {
@@ -197,6 +198,7 @@ mod tests {
             start: nudge_core::restart::StartState::Present,
             spread: None,
             ack_timeout_seconds: None,
+            mounted_secrets: None,
         }
     }
 
@@ -209,6 +211,7 @@ mod tests {
             version: view.version.clone(),
             sha256: view.content.as_ref().ok().and_then(|content| content.sha256.clone()),
             problem: view.content.as_ref().err().map(|problem| problem.reason),
+            mounted_secrets: Vec::new(),
         }
     }
 

@@ -9,9 +9,10 @@ use futures::future::select_all;
 use nudge_cluster::index::Index;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
+use nudge_core::versions::MAX_PARTS;
 use nudge_protocol::VersionName;
 use nudge_protocol::bounded_text;
-use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
+use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, MountedSecrets, PollRequest};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -243,6 +244,9 @@ impl Polling {
                     self.authentication.audit.log_delivery(session, view);
                 }
                 for view in views {
+                    if let Some(MountedSecrets::Changed { part }) = view.mounted_secrets {
+                        self.authentication.audit.log_changed_mount(session, view, part);
+                    }
                     if let Err(problem) = &view.content
                         && problem.reason == HubReason::NotAllowed
                     {
@@ -280,6 +284,9 @@ fn bound_request(request: &mut PollRequest, pod: &PodState) {
     for config in &mut request.configs {
         config.uid = config.uid.take().map(|uid| uid.clipped(MAX_TEXT_BYTES));
         config.sha256 = config.sha256.take().map(|digest| digest.clipped(MAX_TEXT_BYTES));
+        config.mounted_secrets.retain(|digest| digest.as_str().len() <= MAX_TEXT_BYTES);
+        config.mounted_secrets.truncate(MAX_PARTS);
+        config.mounted_secrets.shrink_to_fit();
     }
 }
 
@@ -304,7 +311,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_poll_is_about_the_pods_configs_and_bounded() {
-        let claim = |name: &str| json!({"name": name, "uid": "u".repeat(20_000), "sha256": "s".repeat(500)});
+        let digests = vec!["s".repeat(71); 100];
+        let claim = |name: &str| json!({"name": name, "uid": "u".repeat(20_000), "sha256": "s".repeat(500), "mountedSecrets": digests});
         let many: Vec<_> =
             (0..500).map(|number| claim(&format!("other{number}"))).chain([claim("shop"), claim("shop")]).collect();
         let mut request: PollRequest = serde_json::from_value(
@@ -316,6 +324,6 @@ mod tests {
             &PodState { configs: vec![ConfigName::new("shop").unwrap()], ..PodState::default() },
         );
         assert_eq!((request.configs.len(), request.configs[0].name.as_str()), (1, "shop"));
-        assert!(serde_json::to_string(&request).unwrap().len() < 1024);
+        assert!(serde_json::to_string(&request).unwrap().len() < 2048);
     }
 }

@@ -261,6 +261,7 @@ mod tests {
             start: StartState::Present,
             spread: None,
             ack_timeout_seconds: None,
+            mounted_secrets: None,
         }
     }
 

@@ -211,6 +211,7 @@ impl Agent {
             version: config.version.clone(),
             sha256: config.sha256.clone(),
             problem: config.problem.as_ref().map(|problem| problem.reason),
+            mounted_secrets: Vec::new(),
         };
         if claim.problem.is_some() {
             claim.version = before.as_ref().and_then(|before| before.version.clone());

@@ -134,6 +134,7 @@ impl Agent {
                 version: config.version.clone(),
                 sha256: config.sha256.clone(),
                 problem: None,
+                mounted_secrets: Vec::new(),
             });
             let number = config.version.as_ref().context("no version")?.as_str().parse()?;
             self.sender.send((number, at))?;

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nudge_protocol::ConfigUid;
+use nudge_protocol::hub::{HubReason, MountedSecrets};
+use nudge_protocol::status::ProblemReason;
 use nudge_tests::agent::WAIT_TIMEOUT;
+use nudge_tests::fakes::fake_hub::{Answer as Held, Poll};
 use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
 
 use crate::hub_source::{APP, CATCHES, TWO, USR1};
@@ -137,10 +141,114 @@ async fn a_part_with_another_content_than_what_was_sealed_is_not_used() -> Resul
     let mut pod = Pod::new(&hub)?;
     pod.mount("shop", "0.9.0", &format!("1.sha256-{}", "0".repeat(48)), &[("lives", b"hunter2")])?;
     pod.spawn()?;
-    pod.logs("part 1 has another content than what was sealed").await?;
+    pod.logs("part 1 of the mounted version 0.9.0 has another content than what was sealed").await?;
     hub.up()?;
     let mut client = pod.client().await?;
     pod.wait_until_served(&mut client, "shop=1.0.0").await?;
+    Ok(())
+}
+
+/// Returns a pod that has mounted a ConfigMap and a Secret of `shop` 0.9.0.
+fn with_mounted_secret(hub: &FakeHub) -> Result<Pod> {
+    let pod = Pod::new(hub)?;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    pod.mount("shop", "0.9.0", "2.secret", &[("pin", b"hunter2")])?;
+    Ok(pod)
+}
+
+/// Has the hub say this of mounted Secrets.
+fn compare(hub: &FakeHub, verdict: MountedSecrets, problem: Option<HubReason>) {
+    hub.say(|say| {
+        let shop = say.config("shop");
+        shop.mounted_secrets = Some(verdict);
+        if let Some(reason) = problem {
+            shop.fail(reason, "the Secret is not what was sealed");
+        }
+    });
+}
+
+const CHANGED: MountedSecrets = MountedSecrets::Changed { part: 2 };
+
+#[tokio::test]
+async fn a_secret_that_is_not_what_was_sealed_is_not_served_when_the_hub_answers() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = with_mounted_secret(&hub)?;
+    compare(&hub, CHANGED, Some(HubReason::Changed));
+    pod.spawn()?;
+    pod.logs("part 2 of the mounted version 0.9.0 has another content than what was sealed").await?;
+    // The hub has the sealed content again.
+    hub.activate("shop", "0.9.0", &[("pin", b"sealed")])?;
+    let mut client = pod.client().await?;
+    pod.wait_until_served(&mut client, "shop=0.9.0").await?;
+    assert_eq!(client.get("/config/pin").await?.body, &b"sealed"[..]);
+    let metrics = client.get("/metrics").await?;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    ensure!(text.contains("nudge_agent_switches_total 0\n"), "the other content was served before: {text}");
+    let polls = hub.polls();
+    let digests = |poll: &Poll| poll.request.configs.first().map_or(0, |claim| claim.mounted_secrets.len());
+    assert_eq!(digests(&polls[0]), 1);
+    assert!(polls[1..].iter().all(|poll| digests(poll) == 0), "it is asked once");
+    let digest = polls[0].request.configs[0].mounted_secrets[0].as_str();
+    let log = pod.agent.as_ref().context("no agent")?.log();
+    ensure!(digest.len() == 71 && !log.contains(&digest[7..20]), "the log has the digest {digest}: {log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_that_is_what_was_sealed_is_served_although_its_object_is_gone() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = with_mounted_secret(&hub)?;
+    compare(&hub, MountedSecrets::Sealed, Some(HubReason::Changed));
+    let mut client = pod.start().await?;
+    let status = pod.wait_until_served(&mut client, "shop=0.9.0").await?;
+    assert_eq!(client.get("/config/pin").await?.body, &b"hunter2"[..]);
+    let problem = status.configs[0].problem.clone().context("no problem")?;
+    assert_eq!(
+        (problem.reason, problem.message.as_str()),
+        (ProblemReason::Changed, "the Secret is not what was sealed")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_are_served_uncompared_while_the_hub_is_away_and_compared_when_it_is_back() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = with_mounted_secret(&hub)?;
+    let mut client = pod.start().await?;
+    let status = pod.wait_until_served(&mut client, "shop=0.9.0").await?;
+    assert_eq!(status.configs[0].problem.clone().context("no problem")?.reason, ProblemReason::NotCompared);
+    // An agent that starts again has not forgotten that.
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    pod.wait_until_served(&mut client, "shop=0.9.0").await?;
+    compare(&hub, CHANGED, Some(HubReason::Changed));
+    hub.up()?;
+    pod.status_when(&mut client, WAIT_TIMEOUT, "the difference is reported", |status| {
+        let problem = status.configs[0].problem.as_ref();
+        problem.is_some_and(|problem| {
+            problem.reason == ProblemReason::Changed
+                && problem.message.starts_with("part 2 of the mounted version 0.9.0")
+        })
+    })
+    .await?;
+    hub.activate("shop", "0.9.0", &[("pin", b"sealed")])?;
+    nudge_tests::eventually(WAIT_TIMEOUT, "the sealed content is served", async || {
+        (client.get("/config/pin").await.ok()?.body == &b"sealed"[..]).then_some(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_hub_that_does_not_answer_is_not_waited_for_long() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.always = Some(Held::Break(Duration::from_mins(1))));
+    let mut pod = with_mounted_secret(&hub)?;
+    pod.spawn()?;
+    let mut client = pod.client().await?;
+    let status = pod.wait_until_served(&mut client, "shop=0.9.0").await?;
+    assert_eq!(status.configs[0].problem.clone().context("no problem")?.reason, ProblemReason::NotCompared);
+    assert!(hub.reports().is_empty());
     Ok(())
 }
 
