@@ -104,7 +104,7 @@ impl RoundMemory {
 }
 
 /// Judges the version by the answers of the round in `memory`. `is_first_step` is set for the first of all steps.
-pub fn judge(
+pub fn judge_round(
     analyses: &[Analysis],
     status: Option<&RolloutAnalysisStatus>,
     memory: &mut RoundMemory,

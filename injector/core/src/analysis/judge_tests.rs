@@ -8,7 +8,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
-use super::judge::{RoundJudgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge};
+use super::judge::{RoundJudgement, RoundMemory, RoundStart, RoundVerdict, VersionNames, judge_round};
 
 const NAMES: VersionNames<'static> = VersionNames { target: "1.0.2", current: "1.0.1" };
 
@@ -38,7 +38,7 @@ impl Asked {
     fn judged(&mut self) -> RoundJudgement {
         let queries = vec![QueryAnswers { name: "errors".to_owned(), answers: self.answers.clone() }];
         let known = RolloutAnalysisStatus { round: "a".to_owned(), queries };
-        judge(std::slice::from_ref(&self.analysis), Some(&known), &mut self.memory, NAMES, self.first, self.now)
+        judge_round(std::slice::from_ref(&self.analysis), Some(&known), &mut self.memory, NAMES, self.first, self.now)
     }
 
     /// A minute later there is one more answer.
@@ -177,11 +177,11 @@ fn the_worst_of_several_counts() {
         }],
     };
     let known = RolloutAnalysisStatus { round: "a".to_owned(), queries: vec![answer("errors"), answer("ill")] };
-    let judged = judge(&[good.clone(), ill], Some(&known), &mut memory, NAMES, false, 60_000);
+    let judged = judge_round(&[good.clone(), ill], Some(&known), &mut memory, NAMES, false, 60_000);
     assert!(matches!(&judged.verdict, RoundVerdict::Bad(said) if said.starts_with("ill: ")), "{judged:?}");
     assert_eq!(judged.numbers.iter().map(|one| one.verdict).collect::<Vec<_>>().len(), 2);
     let other = Analysis { name: "other".to_owned(), ..good.clone() };
-    let judged = judge(&[good, other], Some(&known), &mut memory, NAMES, false, 60_000);
+    let judged = judge_round(&[good, other], Some(&known), &mut memory, NAMES, false, 60_000);
     assert!(is_pending(&judged.verdict), "one of them has no answer");
 }
 

@@ -10,7 +10,7 @@ use nudge_api::{
 };
 
 use super::part_facts::object_name;
-use super::rule_verdicts::{Judging, SealRefusal, Unjudged, bounded, judge};
+use super::rule_verdicts::{Judging, SealRefusal, Unjudged, bounded, seal_refusal};
 use super::seal::Seals;
 use super::seal_check::{FactsByUid, SealCheck, facts_of, part_number, seal_check};
 use super::version_room::{Occupancy, Occupant, retired_record};
@@ -214,7 +214,7 @@ impl Sealing<'_> {
         if inventory.retired(version).is_some() {
             return true;
         }
-        let judgement = judge(version, &sealed.parts, self.status, self.judging);
+        let judgement = seal_refusal(version, &sealed.parts, self.status, self.judging);
         let Some(SealRefusal { check, invalid, unjudged }) = judgement else { return true };
         inventory.invalid.extend(invalid);
         inventory.unjudged.extend(unjudged);

@@ -77,7 +77,7 @@ pub(super) struct SealRefusal {
 }
 
 /// Returns the judgement that keeps a complete version from being sealed: it breaks a rule, or is not judged yet.
-pub(super) fn judge(
+pub(super) fn seal_refusal(
     version: &str,
     parts: &[PartStatus],
     status: &VersionedConfigStatus,

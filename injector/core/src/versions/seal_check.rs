@@ -58,12 +58,12 @@ pub fn seal_check(
     retired: Option<&RetiredVersion>,
     seals: &Seals,
 ) -> SealCheck {
-    judge(version, parts, facts, retired, seals).unwrap_or_else(SealCheck::Invalid)
+    check_parts(version, parts, facts, retired, seals).unwrap_or_else(SealCheck::Invalid)
 }
 
 /// Judges the version. What may still come is not a fault: first missing objects, then unread ones. Contents are
 /// compared only when all of them are there, so that the first message names what the user can correct.
-fn judge(
+fn check_parts(
     version: &str,
     parts: &[Arc<PartMeta>],
     facts: &FactsByUid,

@@ -7,7 +7,7 @@ use nudge_api::{AnalysisStatus, Reason, RolloutAnalysisSpec};
 
 use super::evidence::Evidence;
 use super::tally::Tally;
-use crate::analysis::{RoundJudgement, RoundStart, RoundVerdict, VersionNames, judge, sample_pods};
+use crate::analysis::{RoundJudgement, RoundStart, RoundVerdict, VersionNames, judge_round, sample_pods};
 use crate::owners::WorkloadId;
 use crate::rollout::state::{Rollout, Stage, Transfer};
 use crate::rollout::{Effects, Observation, Subject};
@@ -30,7 +30,7 @@ pub(in crate::rollout) fn judge_analyses(
     let memory = &mut evidence.trial.as_mut()?.analysis;
     let now = observation.now.steady.0;
     let names = VersionNames { target: &transfer.target, current: &transfer.base.current };
-    Some(judge(&observation.spec.analysis, observation.measured, memory, names, transfer.step <= 1, now))
+    Some(judge_round(&observation.spec.analysis, observation.measured, memory, names, transfer.step <= 1, now))
 }
 
 /// Returns the name of the round of answers that count.
