@@ -10,13 +10,13 @@ use std::fmt::Display;
 /// assert_eq!(counted(1, "pod"), "1 pod");
 /// assert_eq!(counted(0, "pod"), "0 pods");
 /// ```
-pub fn counted(count: impl Display + PartialEq + From<u8>, noun: &str) -> String {
+pub fn counted(count: impl Copy + Display + PartialEq + From<u8>, noun: &str) -> String {
     let ending = if count == 1.into() { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }
 
 /// Returns the form of a word that agrees with the count, such as `has` or `have`.
-pub fn agreeing<'a>(count: impl PartialEq + From<u8>, one: &'a str, several: &'a str) -> &'a str {
+pub fn agreeing<'a>(count: impl Copy + PartialEq + From<u8>, one: &'a str, several: &'a str) -> &'a str {
     if count == 1.into() { one } else { several }
 }
 
