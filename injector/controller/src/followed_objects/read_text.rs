@@ -61,7 +61,9 @@ impl Controller {
             let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
             let object = api.read(name).await.map_err(|error| explain(&error, kind, name))?;
             is_watched &= self.is_watched(key, &api, object.as_ref()).await;
-            object.iter().for_each(|object| writes.add(&object.metadata));
+            if let Some(object) = &object {
+                writes.add(&object.metadata);
+            }
             let text = read_object(kind, name, object)?;
             secret_type = text.secret_type.unwrap_or(secret_type);
             for (text_key, mut value) in text.contents {

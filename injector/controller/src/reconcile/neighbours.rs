@@ -202,7 +202,7 @@ mod tests {
             );
         }
         let put_pod = |uid: &str, names: &[&str]| {
-            let configs = names.iter().map(|name| ConfigName::new(*name).unwrap()).collect();
+            let configs = names.iter().map(|name| ConfigName::new(name).unwrap()).collect();
             index.put_pod(PodState { uid: PodUid::new(uid).unwrap(), name: uid.to_owned(), configs, ..pod("ns", "a") });
         };
         let goes_first = |name: &str| {

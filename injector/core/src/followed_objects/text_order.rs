@@ -10,7 +10,7 @@ use nudge_protocol::ConfigName;
 use super::text_version::TEXT_DEBOUNCE;
 
 /// The maximum difference of the times at which texts settle that change together. Stored times are whole seconds.
-const MAX_DIFFERENCE: SignedDuration = SignedDuration::from_secs(TEXT_DEBOUNCE.as_secs() as i64 + 1);
+const MAX_DIFFERENCE: SignedDuration = SignedDuration::from_secs(TEXT_DEBOUNCE.as_secs().cast_signed() + 1);
 /// The maximum time that a config waits for another one to begin. The other may never be able to.
 const MAX_WAIT: SignedDuration = SignedDuration::from_secs(10);
 /// The time between two looks at a config that is about to begin.

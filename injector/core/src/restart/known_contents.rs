@@ -114,7 +114,7 @@ impl KnownContents {
 fn start_versions<'a>(config: &'a VersionedConfig, kind: PartKind, replaced: &'a str) -> BTreeSet<&'a str> {
     let Some(status) = &config.status else { return BTreeSet::new() };
     let releases = status.releases.iter().filter(|release| release.outcome == Some(ReleaseOutcome::Current));
-    let current_since = releases.clone().filter(|release| release.version == replaced).next_back();
+    let current_since = releases.clone().rfind(|release| release.version == replaced);
     let current_since = current_since.and_then(|release| release.end_time.as_ref());
     // The text of an object is never behind its config.
     let published = find_condition(&status.conditions, kind.condition()).filter(|_| !config.spec.follows_text());

@@ -117,12 +117,11 @@ pub(super) fn advance(back: Return, evidence: &mut Evidence, observation: &Obser
         Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Continuation::AtOnce.into()),
         Cause::RollingBack(failure) => {
             let pods_away = observation.pods.iter().filter(|pod| is_away(&back, pod)).count();
-            let pods_phrase = match pods_away {
-                0 => format!("every pod runs version {} again", base.current),
-                _ => {
-                    let (pods, verb) = (counted(pods_away, "pod"), agreeing(pods_away, "does", "do"));
-                    format!("{pods} {verb} not run version {} again", base.current)
-                }
+            let pods_phrase = if pods_away == 0 {
+                format!("every pod runs version {} again", base.current)
+            } else {
+                let (pods, verb) = (counted(pods_away, "pod"), agreeing(pods_away, "does", "do"));
+                format!("{pods} {verb} not run version {} again", base.current)
             };
             let message = format!("{pods_phrase}: {}", failure.message);
             (Rollout::Failed { base, failure }, Effects::event(EventRecord::new(Reason::Failed, message)))

@@ -234,7 +234,7 @@ async fn secrets_are_served_uncompared_while_the_hub_is_away_and_compared_when_i
     .await?;
     hub.activate("shop", "0.9.0", &[("pin", b"sealed")])?;
     nudge_tests::eventually(WAIT_TIMEOUT, "the sealed content is served", async || {
-        (client.get("/config/pin").await.ok()?.body == &b"sealed"[..]).then_some(())
+        (client.get("/config/pin").await.ok()?.body == b"sealed"[..]).then_some(())
     })
     .await
 }
