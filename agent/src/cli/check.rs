@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use nudge_protocol::error_chain::message;
 use nudge_protocol::plural::counted;
 use nudge_protocol::status::Overlap;
 
@@ -27,7 +28,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let mut ignored = Vec::new();
     let configs = match ConfigReport::read_all(&args.dir, &mut ignored) {
         Ok(configs) => configs,
-        Err(error) => return fail(&error),
+        Err(error) => return fail(&message(&error)),
     };
     let mut report = Report::default();
     for message in &ignored {

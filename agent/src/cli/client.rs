@@ -1,7 +1,8 @@
 //! A client of the endpoint for use inside the pod, so that shell scripts need no TLS flags.
 
+use std::error::Error;
 use std::ffi::OsString;
-use std::io;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,77 +10,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, Uri, header};
+use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
+use nudge_protocol::error_chain::message;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::{ErrorBody, env, headers, pod};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use crate::identity::Share;
+use crate::source::hub::client_config;
 
 /// The maximum time for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The reason why the endpoint could not be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ClientError {
-    /// A variable is missing.
-    #[error("{0} is not set; run this in a container that has Nudge's agent, or below 'nudge-agent exec'")]
-    NoVariable(&'static str),
-    /// The agent of this container has not written its files yet.
-    #[error("the agent has not started yet: there is no {}", .0.display())]
-    NotStarted(PathBuf),
-    /// The endpoint is not an https URL.
-    #[error("{} is not an https URL", env::ENDPOINT)]
-    Endpoint,
-    /// A file can't be read.
-    #[error("{} can't be read", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The certificate can't be used.
-    #[error("{} holds no certificate", .0.display())]
-    Certificate(PathBuf),
-    /// TLS can't be set up.
-    #[error("TLS can't be set up")]
-    Tls(#[from] rustls::Error),
-    /// The agent can't be reached.
-    #[error("the agent at {address} can't be reached")]
-    Connect {
-        /// The address of the agent.
-        address: String,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The request failed.
-    #[error("the request to the agent failed")]
-    Http(#[from] hyper::Error),
-    /// The request can't be formed.
-    #[error("the request can't be formed; check that the token holds no line end")]
-    Request(#[from] hyper::http::Error),
-    /// The reply could not be read.
-    #[error("the agent's reply can't be read: {0}")]
-    Reply(String),
-    /// The agent refused.
-    #[error("{}", reply.message)]
-    Refused {
-        /// The reply's status.
-        status: StatusCode,
-        /// The reply's body.
-        reply: ErrorBody,
-    },
-    /// The answer took too long.
-    #[error("the agent did not answer within {} seconds", REQUEST_TIMEOUT.as_secs())]
-    TimedOut,
-}
 
 /// The access to the endpoint, from the environment.
 pub(super) struct Access {
@@ -92,7 +37,7 @@ pub(super) struct Access {
 
 impl Access {
     /// Returns the access for a call that needs no token.
-    pub(super) fn without_token(endpoint: &str, certificate: &Path) -> Result<Self, ClientError> {
+    pub(super) fn without_token(endpoint: &str, certificate: &Path) -> Result<Self, String> {
         let variable = |name: &str| match name {
             env::ENDPOINT => Some(endpoint.into()),
             env::TOKEN => Some("-".into()),
@@ -104,7 +49,7 @@ impl Access {
 
     /// Reads the access from the variables of this process; in the agent's own container, which lacks these variables,
     /// from the files that the agent writes for the other containers.
-    pub(super) fn from_process() -> Result<Self, ClientError> {
+    fn from_process() -> Result<Self, String> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match variable(pod::env::SHARE_DIR) {
             Some(folder) if variable(env::ENDPOINT).is_none() => Self::from_share(&Share::new(Path::new(&folder))),
@@ -112,9 +57,9 @@ impl Access {
         }
     }
 
-    fn from_share(share: &Share) -> Result<Self, ClientError> {
+    fn from_share(share: &Share) -> Result<Self, String> {
         if share.variable(env::ENDPOINT).is_none() {
-            return Err(ClientError::NotStarted(share.env_file()));
+            return Err(format!("the agent has not started yet: there is no {}", share.env_file().display()));
         }
         Self::from_env(|name| match name {
             env::ENDPOINT | env::TOKEN => share.variable(name).map(OsString::from),
@@ -124,16 +69,19 @@ impl Access {
     }
 
     /// Reads the variables through `variable`; an empty one counts as absent.
-    pub(super) fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ClientError> {
+    fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let read = |name: &'static str| variable(name).filter(|value| !value.is_empty());
-        let required = |name| read(name).ok_or(ClientError::NoVariable(name));
+        let absent = |name| {
+            format!("{name} is not set; run this in a container that has Nudge's agent, or below 'nudge-agent exec'")
+        };
+        let required = |name| read(name).ok_or_else(|| absent(name));
         let endpoint = required(env::ENDPOINT)?;
-        let uri: Uri = endpoint.to_str().and_then(|text| text.parse().ok()).ok_or(ClientError::Endpoint)?;
-        let host = uri.host().filter(|_| uri.scheme_str() == Some("https")).ok_or(ClientError::Endpoint)?;
+        let uri: Uri = endpoint.to_str().and_then(|text| text.parse().ok()).ok_or_else(no_endpoint)?;
+        let host = uri.host().filter(|_| uri.scheme_str() == Some("https")).ok_or_else(no_endpoint)?;
         let token = if let Some(token) = read(env::TOKEN) {
-            token.into_string().map_err(|_| ClientError::NoVariable(env::TOKEN))?
+            token.into_string().map_err(|_| absent(env::TOKEN))?
         } else {
-            let path = read(env::TOKEN_FILE).ok_or(ClientError::NoVariable(env::TOKEN))?;
+            let path = read(env::TOKEN_FILE).ok_or_else(|| absent(env::TOKEN))?;
             read_text(Path::new(&path))?
         };
         Ok(Self {
@@ -146,55 +94,57 @@ impl Access {
     }
 }
 
-fn read_text(path: &Path) -> Result<String, ClientError> {
-    std::fs::read_to_string(path).map_err(|source| ClientError::File { path: path.to_owned(), source })
+fn no_endpoint() -> String {
+    format!("{} is not an https URL", env::ENDPOINT)
 }
 
-/// Requests one path and returns the reply's body.
-pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
+fn read_text(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| because(format_args!("{} can't be read", path.display()), &error))
+}
+
+fn because(fault: impl Display, cause: &dyn Error) -> String {
+    format!("{fault}: {}", message(cause))
+}
+
+/// Requests one path as this process may, and returns the reply's body.
+pub(super) fn get(path: &str) -> Result<Bytes, String> {
+    let access = Access::from_process()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| ClientError::Reply(error.to_string()))?;
-    runtime.block_on(async {
-        tokio::time::timeout(REQUEST_TIMEOUT, request(access, path)).await.map_err(|_| ClientError::TimedOut)?
-    })
+    let runtime = runtime.map_err(|error| because("no request can be sent", &error))?;
+    let late = |_| format!("the agent did not answer within {} seconds", REQUEST_TIMEOUT.as_secs());
+    runtime.block_on(async { tokio::time::timeout(REQUEST_TIMEOUT, request(&access, path)).await.map_err(late)? })
 }
 
 /// Sends a request from within a runtime, without a time limit.
-pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
-    let tls_config = tls(&access.certificate)?;
+pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, String> {
+    let unusable = |fault| format!("{} {fault}", access.certificate.display());
+    let tls = client_config(&read_text(&access.certificate)?).map_err(unusable)?;
     let (left, right) = if access.host.contains(':') { ("[", "]") } else { ("", "") };
     let address = format!("{left}{}{right}:{}", access.host, access.port);
-    let connect = |source| ClientError::Connect { address: address.clone(), source };
+    let connect = |error| because(format_args!("the agent at {address} can't be reached"), &error);
     let stream = TcpStream::connect((access.host.as_str(), access.port)).await.map_err(connect)?;
-    let name = ServerName::try_from(access.host.clone()).map_err(|_| ClientError::Endpoint)?;
-    let stream = TlsConnector::from(Arc::new(tls_config)).connect(name, stream).await.map_err(connect)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let name = ServerName::try_from(access.host.clone()).map_err(|_| no_endpoint())?;
+    let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.map_err(connect)?;
+    let failed = |error| because("the request to the agent failed", &error);
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let mut request = Request::get(path)
         .header(header::HOST, &address)
         .header(header::AUTHORIZATION, format!("Bearer {}", access.token.as_str()));
     if let Some(container) = &access.container {
         request = request.header(headers::CONTAINER, container);
     }
+    let request = request.body(Empty::<Bytes>::new());
+    let request =
+        request.map_err(|_| "the request can't be formed; check that the token holds no line end".to_owned())?;
     let driver = tokio::spawn(connection);
-    let reply = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+    let reply = sender.send_request(request).await.map_err(failed)?;
     let status = reply.status();
     let body = Limited::new(reply.into_body(), MAX_DICTIONARY_BYTES + 1024).collect().await;
-    let body = body.map_err(|error| ClientError::Reply(error.to_string()))?.to_bytes();
+    let body = body.map_err(|error| format!("the agent's reply can't be read: {error}"))?.to_bytes();
     driver.abort();
     if status.is_success() {
         return Ok(body);
     }
-    let fallback = || ErrorBody { error: status.as_str().to_owned(), message: format!("the agent answered {status}") };
-    Err(ClientError::Refused { status, reply: serde_json::from_slice(&body).unwrap_or_else(|_| fallback()) })
-}
-
-fn tls(certificate: &Path) -> Result<ClientConfig, ClientError> {
-    let pem = read_text(certificate)?;
-    let unusable = || ClientError::Certificate(certificate.to_owned());
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| unusable())?).map_err(|_| unusable())?;
-    Ok(ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+    let refusal = serde_json::from_slice(&body).map(|refusal: ErrorBody| refusal.message);
+    Err(refusal.unwrap_or_else(|_| format!("the agent answered {status}")))
 }

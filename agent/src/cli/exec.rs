@@ -108,15 +108,14 @@ pub(super) fn run(args: Args) -> ExitCode {
 
 async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
     if args.notify == Notify::InPlace {
-        let reason =
-            "--notify in-place is for pods, where the kubelet restarts containers; choose another way".to_owned();
-        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
+        let reason = "--notify in-place is for pods, where the kubelet restarts containers; choose another way";
+        return Err(LaunchFailure::of(reason));
     }
     let is_notified = args.notify.signal().is_some() || (args.notify == Notify::Webhook && args.webhook.is_some());
     if args.verify.is_some() && !is_notified {
         let reason =
             "--verify is for a command that is notified; add --notify SIGHUP, or --notify webhook --webhook URL";
-        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason.to_owned()] });
+        return Err(LaunchFailure::of(reason));
     }
     let now = OffsetDateTime::now_utc();
     let mut signals = Signals::watch(args.notify.signal())?;
@@ -158,7 +157,7 @@ async fn run_child(args: Args) -> Result<u8, LaunchFailure> {
     assembly.run(&mut tasks, |_| NotifyScope::Descendants)?;
     tasks.spawn("folder", pipeline.run());
 
-    let (token_file, certificate) = (handout.token_file(), handout.certificate_file());
+    let (token_file, certificate) = (handout.files.token_file(), handout.files.certificate_file());
     let (token_file, certificate) = (token_file.display(), certificate.display());
     tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "started");
     let variables = handout.variables(&identity, address, &app.name);

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use super::client::{Access, get};
+use super::client::get;
 use super::output::{fail, print};
 
 /// Read the configuration from inside a container, or below `nudge-agent exec`
@@ -38,9 +38,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         (None, Format::Json) => "/config".to_owned(),
         (None, Format::Env) => "/config?format=env".to_owned(),
     };
-    let reply = Access::from_process().and_then(|access| get(&access, &path));
-    match reply {
-        Err(error) => fail(&error),
+    match get(&path) {
+        Err(reason) => fail(&reason),
         Ok(body) => {
             let printed = print(&body);
             let newline = args.key.is_none() && args.format == Format::Json;

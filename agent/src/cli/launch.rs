@@ -20,9 +20,16 @@ pub(super) struct LaunchFailure {
     pub(super) reasons: Vec<String>,
 }
 
+impl LaunchFailure {
+    /// Returns the failure by what the agent finds before it serves.
+    pub(super) fn of(reason: impl Into<String>) -> Self {
+        Self { code: EXIT_AGENT, reasons: vec![reason.into()] }
+    }
+}
+
 impl<E: std::error::Error> From<E> for LaunchFailure {
     fn from(error: E) -> Self {
-        Self { code: EXIT_AGENT, reasons: vec![message(&error)] }
+        Self::of(message(&error))
     }
 }
 

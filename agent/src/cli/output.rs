@@ -1,14 +1,13 @@
 //! The output of commands: results to standard output, errors with their causes to standard error.
 
-use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use nudge_protocol::error_chain::message;
 
-/// Prints an error with its causes and returns the exit status 1.
-pub(super) fn fail(error: &dyn Error) -> ExitCode {
-    print_error(&message(error));
+/// Prints the reason of a failure and returns the exit status 1.
+pub(super) fn fail(reason: &str) -> ExitCode {
+    print_error(reason);
     ExitCode::FAILURE
 }
 
@@ -24,6 +23,6 @@ pub(super) fn print(bytes: &[u8]) -> ExitCode {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
+        Err(error) => fail(&message(&error)),
     }
 }

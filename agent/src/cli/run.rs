@@ -19,14 +19,16 @@ use tracing::level_filters::LevelFilter;
 use super::LogFormat;
 use super::launch::{LaunchFailure, launch};
 use crate::assembly::{Assembly, Settings};
+use crate::files::StateFile;
 use crate::identity::{Identity, Share, endpoint_url};
-use crate::notify::{Containers, NotificationRecord, NotifyScope, WebhookUrl};
-use crate::pipeline::{HubPipeline, InPlace, InPlaceSettings, IntakeParts};
+use crate::notify::{Containers, NotifiedEtags, NotifyScope, WebhookUrl};
+use crate::pipeline::{HubPipeline, InPlace, IntakeParts};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
+use crate::restart::Variables;
 use crate::serve::{Bindings, Connections};
 use crate::source::Store;
-use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions, RanFile};
+use crate::source::hub::{Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions};
 use crate::status::Container;
 use crate::tasks::Tasks;
 
@@ -178,7 +180,7 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
         args.configs.iter().enumerate().find_map(|(index, name)| args.configs[..index].contains(name).then_some(name))
     {
         let reason = format!("config {twice} is named twice; name each config once, in the order of merging");
-        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
+        return Err(LaunchFailure::of(reason));
     }
     let mut end_signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let identity = Identity::load_or_generate(&args.state_dir, now)?;
@@ -197,18 +199,15 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     if let Some((name, _)) = args.verify.iter().find(|(name, _)| !is_notified(&containers, name)) {
         let reason =
             format!("container {name} must show that it took a version, but is not notified; set {name}=SIGHUP");
-        return Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] });
+        return Err(LaunchFailure::of(reason));
     }
     let restarted = containers.iter().filter(|container| container.notify == Notify::InPlace);
-    let in_place = InPlaceSettings {
-        containers: restarted.map(|container| container.name.clone()).collect(),
-        variables: args.variables,
-        folder: args.variables_dir,
-    };
-    let in_place = InPlace::new(in_place, &args.state_dir);
+    let restarted = restarted.map(|container| container.name.clone()).collect();
+    let variables = Variables::new(&args.variables_dir, args.variables);
+    let in_place = InPlace::new(restarted, variables, &args.state_dir);
     let restart = in_place.as_ref().map(InPlace::watch_end);
-    let record = NotificationRecord::new(&args.state_dir);
-    let notified = record.load();
+    let record = StateFile::new(&args.state_dir, "notified");
+    let notified = NotifiedEtags::load(&record);
     let settings = Settings {
         source: "hub",
         webhooks: to_webhooks(args.webhooks, &containers, args.ack)?,
@@ -223,19 +222,17 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     let (assembly, outlets) = Assembly::new(settings, &identity, bindings, now)?;
     let endpoint = endpoint_url(assembly.address());
 
-    let credentials = Arc::new(Credentials::new(CredentialFiles {
-        ca: match args.hub_ca.filter(|bundle| !bundle.trim().is_empty()) {
-            Some(bundle) => HubCa::Bundle(bundle),
-            None => HubCa::File(args.hub_ca_file.unwrap_or_default()),
-        },
-        token_file: args.hub_token_file,
-    }));
+    let ca = match args.hub_ca.filter(|bundle| !bundle.trim().is_empty()) {
+        Some(bundle) => HubCa::Bundle(bundle),
+        None => HubCa::File(args.hub_ca_file.unwrap_or_default()),
+    };
+    let credentials = Arc::new(Credentials::new(ca, args.hub_token_file));
     let connections = outlets.connections.clone();
     let parts = IntakeParts {
         store: Store::new(Some(args.configs.clone()), outlets.etags.clone()),
         local_versions: LocalVersions::new(args.configs),
         last_good: LastGood::new(&args.state_dir),
-        ran: RanFile::new(&args.state_dir),
+        ran: StateFile::new(&args.state_dir, "ran"),
         not_ready: NotReady::new(&args.state_dir),
         in_place,
         outlets: outlets.clone(),
@@ -255,7 +252,7 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     tracing::info!(endpoint, hub = args.hub.authority, version = env!("CARGO_PKG_VERSION"), "started");
     tasks.spawn(
         "record",
-        record.keep(notified, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
+        notified.keep(record, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
     );
     tasks.spawn(HUB_TASK, pipeline.run());
 
@@ -320,7 +317,7 @@ fn to_webhooks(
         Some(container) if container.notify != Notify::Webhook => {
             let reason =
                 format!("container {name} has a webhook, but is notified by {}; set {name}=webhook", container.notify);
-            Err(LaunchFailure { code: EXIT_AGENT, reasons: vec![reason] })
+            Err(LaunchFailure::of(reason))
         }
         Some(container) => Ok((url, container.clone())),
         None => Ok((url, Container { name, notify: Notify::Webhook, ack, keys: Vec::new(), verify: None })),

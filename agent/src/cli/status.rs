@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use nudge_protocol::plural::counted;
 use nudge_protocol::status::{NotificationStatus, Problem, Status};
 
-use super::client::{Access, get};
-use super::output::{fail, print, print_error};
+use super::client::get;
+use super::output::{fail, print};
 
 /// Show which versions are served and whether the containers were notified of them
 ///
@@ -29,10 +29,9 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    let reply = Access::from_process().and_then(|access| get(&access, "/status"));
-    let body = match reply {
+    let body = match get("/status") {
         Ok(body) => body,
-        Err(error) => return fail(&error),
+        Err(reason) => return fail(&reason),
     };
     if args.format == Format::Json {
         print(&body);
@@ -40,10 +39,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
     match serde_json::from_slice::<Status>(&body) {
         Ok(status) => print(describe(&status).as_bytes()),
-        Err(error) => {
-            print_error(&format!("the agent's reply can't be read: {error}; --format json shows it unchanged"));
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&format!("the agent's reply can't be read: {error}; --format json shows it unchanged")),
     }
 }
 

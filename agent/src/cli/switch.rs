@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nudge_protocol::error_chain::message;
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::output::{fail, print};
@@ -26,7 +27,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> ExitCode {
     let Args { dir, config, version } = args;
     match switch_current(dir, config, version) {
-        Err(error) => fail(&error),
+        Err(error) => fail(&message(&error)),
         Ok(Some(before)) if before == *version => print(format!("{config}: {version} is current already\n").as_bytes()),
         Ok(Some(before)) => print(format!("{config}: {before} -> {version}\n").as_bytes()),
         Ok(None) => print(format!("{config}: {version} is current\n").as_bytes()),

@@ -82,8 +82,8 @@ async fn wait(args: &Args) -> Result<(), String> {
 /// Checks the files and the endpoint.
 async fn check(share: &Share) -> Result<(), String> {
     let endpoint = share.variable(env::ENDPOINT).ok_or("the agent has not written its files yet")?;
-    let access = Access::without_token(&endpoint, &share.certificate_file()).map_err(|error| error.to_string())?;
-    request(&access, "/readyz").await.map(drop).map_err(|error| error.to_string())
+    let access = Access::without_token(&endpoint, &share.certificate_file())?;
+    request(&access, "/readyz").await.map(drop)
 }
 
 /// Watches the folders that change when the agent becomes ready.

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
+use super::FileError;
 use super::disk_room::Room;
 
 const DATA_LINK: &str = "..data";
@@ -29,18 +30,12 @@ pub enum ProjectError {
     #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", .0.display())]
     InTheWay(PathBuf),
     /// The operating system refused.
-    #[error("{} can't be written: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
-    let path = path.to_owned();
-    move |source| ProjectError::Io { path, source }
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    FileError::at(path, FileError::UNWRITABLE)
 }
 
 /// A file to write.
@@ -103,7 +98,7 @@ pub fn project(folder: &Path, files: &[File], mountpoints: &[String]) -> Result<
         Err(error) => {
             // Only the first error matters.
             let _ = remove_stale_links(folder);
-            return Err(error);
+            return Err(error.into());
         }
     };
     Ok(error_messages([remove_stale_links(folder), remove_old_versions(folder, &visible)]))
@@ -153,7 +148,7 @@ pub struct CandidateFiles {
 
 impl CandidateFiles {
     /// Writes the files into the folder `..next` within `folder`, which appears whole.
-    pub fn write(folder: &Path, files: &[File]) -> Result<Self, ProjectError> {
+    pub fn write(folder: &Path, files: &[File]) -> Result<Self, FileError> {
         fs::create_dir_all(folder).map_err(io_error(folder))?;
         let version = write_version(folder, files)?;
         let inode = fs::symlink_metadata(version.path()).map_err(io_error(version.path()))?.ino();
@@ -187,7 +182,7 @@ impl Drop for CandidateFiles {
 }
 
 /// Writes a version into a folder of its own, which is removed with the handle.
-fn write_version(folder: &Path, files: &[File]) -> Result<TempDir, ProjectError> {
+fn write_version(folder: &Path, files: &[File]) -> Result<TempDir, FileError> {
     let now = OffsetDateTime::now_utc();
     let (year, month, day) = now.to_calendar_date();
     let (hour, minute, second) = now.to_hms();
@@ -210,7 +205,7 @@ fn write_version(folder: &Path, files: &[File]) -> Result<TempDir, ProjectError>
 }
 
 /// Points `..data` to the version and returns its name.
-fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
+fn swap(folder: &Path, version: TempDir) -> Result<OsString, FileError> {
     let name = version.path().file_name().unwrap_or_default().to_owned();
     let (draft, data) = (folder.join(DRAFT_LINK), folder.join(DATA_LINK));
     let _ = fs::remove_file(&draft);
@@ -220,7 +215,7 @@ fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
     Ok(name)
 }
 
-fn link_files(folder: &Path, files: &[&File]) -> Result<(), ProjectError> {
+fn link_files(folder: &Path, files: &[&File]) -> Result<(), FileError> {
     for file in files {
         let path = folder.join(file.visible_name());
         match symlink(Path::new(DATA_LINK).join(file.visible_name()), &path) {

@@ -1,59 +1,46 @@
 //! The handout for the application under `exec`: files with the token and the certificate, and the variables that name
 //! them.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::fs::Permissions;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::{ContainerName, env};
 use tempfile::TempDir;
 
-use super::Identity;
+use super::{Identity, Share};
+use crate::files::FileError;
+use crate::files::atomic_file::write_file;
 
-/// The reason why the files can't be handed out.
-#[derive(Debug, thiserror::Error)]
-#[error("the files for the application can't be written below {}; set TMPDIR to a folder that can be written", path.display())]
-pub struct HandoutError {
-    path: PathBuf,
-    source: io::Error,
-}
+/// The fault of a folder that the files can't be written to, and what mends it.
+const UNWRITABLE: &str = "can't hold the files for the application (set TMPDIR to a folder that can be written)";
 
-/// A private folder with the token and the certificate; removed on drop.
+/// The files in a private folder, which is removed on drop.
 #[derive(Debug)]
 pub struct Handout {
-    folder: TempDir,
+    /// The files with the token and the certificate.
+    pub files: Share,
+    _folder: TempDir,
 }
 
 impl Handout {
     /// Writes the files below `XDG_RUNTIME_DIR` if it is set (in memory, private to the user), otherwise below the
     /// folder for temporary files.
-    pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, HandoutError> {
+    pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, FileError> {
         let parent = std::env::temp_dir();
-        let fail = |source| HandoutError { path: parent.clone(), source };
+        let fail = |cause: io::Error| FileError::at(&parent, UNWRITABLE)(cause);
         let mut private = tempfile::Builder::new();
         private.prefix("nudge-").permissions(Permissions::from_mode(0o700));
         // su and sudo often leave the runtime folder of another user in the environment.
         let in_memory = runtime_dir.and_then(|runtime_dir| private.tempdir_in(runtime_dir).ok());
         let folder = in_memory.map_or_else(|| private.tempdir_in(&parent), Ok).map_err(fail)?;
-        let handout = Self { folder };
-        let write = |path: PathBuf, mode, text: &str| {
-            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())
-        };
-        write(handout.token_file(), 0o600, identity.token.expose()).map_err(fail)?;
-        write(handout.certificate_file(), 0o644, identity.authority.certificate_pem()).map_err(fail)?;
-        Ok(handout)
-    }
-
-    /// Returns the path of the file with the token.
-    pub fn token_file(&self) -> PathBuf {
-        self.folder.path().join("token")
-    }
-
-    /// Returns the path of the file with the authority's certificate.
-    pub fn certificate_file(&self) -> PathBuf {
-        self.folder.path().join("ca.crt")
+        let files = Share::new(folder.path());
+        let write = |path: PathBuf, mode, text: &str| write_file(&path, mode, |file| file.write_all(text.as_bytes()));
+        write(files.token_file(), 0o600, identity.token.expose()).map_err(fail)?;
+        write(files.certificate_file(), 0o644, identity.authority.certificate_pem()).map_err(fail)?;
+        Ok(Self { files, _folder: folder })
     }
 
     /// Returns the variables for the application that runs as `container`.
@@ -66,8 +53,8 @@ impl Handout {
         vec![
             (env::ENDPOINT, endpoint_url(endpoint)),
             (env::TOKEN, identity.token.expose().to_owned()),
-            (env::TOKEN_FILE, self.token_file().to_string_lossy().into_owned()),
-            (env::CERT, self.certificate_file().to_string_lossy().into_owned()),
+            (env::TOKEN_FILE, self.files.token_file().to_string_lossy().into_owned()),
+            (env::CERT, self.files.certificate_file().to_string_lossy().into_owned()),
             (env::CONTAINER, container.to_string()),
         ]
     }

@@ -7,7 +7,7 @@ mod stored_identity;
 mod token;
 
 pub use authority::{Authority, AuthorityError, serving_addresses};
-pub use handout::{Handout, HandoutError, endpoint_url};
-pub use share::{Share, ShareError};
+pub use handout::{Handout, endpoint_url};
+pub use share::Share;
 pub use stored_identity::{Identity, StateError};
 pub use token::{Token, TokenError};

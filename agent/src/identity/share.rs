@@ -1,24 +1,19 @@
 //! The files for the pod's other containers, in a memory volume that all of them mount.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::env;
 
 use super::Identity;
+use crate::files::FileError;
 use crate::files::atomic_file::write_file;
 
 /// The mode of the files: every container of the pod may read them, whatever its user.
 const FILE_MODE: u32 = 0o444;
 
-/// The reason why the files can't be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{} can't be written; the folder that the pod's containers share must be there and writable", path.display())]
-pub struct ShareError {
-    path: PathBuf,
-    source: io::Error,
-}
+/// The fault of a file that can't be written, and what mends it.
+const UNWRITABLE: &str = "can't be written (the folder that the pod's containers share must be there and writable)";
 
 /// The folder that the pod's containers share.
 #[derive(Clone, Debug)]
@@ -48,7 +43,7 @@ impl Share {
     }
 
     /// Writes all files, each in one step.
-    pub fn write(&self, identity: &Identity, endpoint: &str) -> Result<(), ShareError> {
+    pub fn write(&self, identity: &Identity, endpoint: &str) -> Result<(), FileError> {
         let token = identity.token.expose();
         self.write_parts(&self.token_file(), &[token])?;
         self.write_parts(&self.certificate_file(), &[identity.authority.certificate_pem()])?;
@@ -57,11 +52,11 @@ impl Share {
         self.write_parts(&self.env_file(), &parts)
     }
 
-    fn write_parts(&self, path: &Path, parts: &[&str]) -> Result<(), ShareError> {
+    fn write_parts(&self, path: &Path, parts: &[&str]) -> Result<(), FileError> {
         let result = fs::create_dir_all(&self.folder).and_then(|()| {
             write_file(path, FILE_MODE, |file| parts.iter().try_for_each(|part| file.write_all(part.as_bytes())))
         });
-        result.map_err(|source| ShareError { path: path.to_owned(), source })
+        result.map_err(FileError::at(path, UNWRITABLE))
     }
 
     /// Reads one variable of the env file.

@@ -3,17 +3,20 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Authority, AuthorityError, Token, TokenError};
+use crate::files::FileError;
 use crate::files::atomic_file::write_file;
 
 const TOKEN_FILE: &str = "token";
 const CERTIFICATE_FILE: &str = "ca.crt";
 const KEY_FILE: &str = "ca.key";
+/// The fault of a stored file.
+const DAMAGED: &str = "is damaged";
 
 /// The reason why there is no identity.
 #[derive(Debug, thiserror::Error)]
@@ -25,21 +28,11 @@ pub enum StateError {
     #[error("no certificate authority could be made")]
     Authority(#[source] AuthorityError),
     /// A stored file is damaged. It is not replaced, since clients have the old token and certificate.
-    #[error("{} is damaged; delete the folder's content to start with a new token and certificate", path.display())]
-    Damaged {
-        /// The path of the file.
-        path: PathBuf,
-        /// The fault of the file.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error("{0}; delete the folder's content to start with a new token and certificate")]
+    Damaged(FileError),
     /// The folder can't be used.
-    #[error("{} can't be read or written", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// The token and the authority of a pod.
@@ -61,11 +54,12 @@ impl Identity {
     /// Reads the identity stored in `folder`, or makes a new one and stores it. The folder gets mode 0700, its files
     /// 0600.
     pub fn load_or_generate(folder: &Path, now: OffsetDateTime) -> Result<Self, StateError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| StateError::Io { path, source }
-        };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io(folder))?;
+        let read = |path: &Path| fs::read_to_string(path).map_err(FileError::at(path, FileError::UNREADABLE));
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(FileError::at(folder, FileError::UNWRITABLE))?;
         let (token_path, key_path) = (folder.join(TOKEN_FILE), folder.join(KEY_FILE));
         let certificate_path = folder.join(CERTIFICATE_FILE);
         // The token is written last: if it exists, so do the other files.
@@ -74,22 +68,20 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = Self::generate(now)?;
                 let write = |path: &Path, text: &str| {
-                    write_file(path, 0o600, |file| file.write_all(text.as_bytes())).map_err(io(path))
+                    write_file(path, 0o600, |file| file.write_all(text.as_bytes()))
+                        .map_err(FileError::at(path, FileError::UNWRITABLE))
                 };
                 write(&key_path, &identity.authority.key_pem())?;
                 write(&certificate_path, identity.authority.certificate_pem())?;
                 write(&token_path, identity.token.expose())?;
                 return Ok(identity);
             }
-            Err(error) => return Err(io(&token_path)(error)),
+            Err(error) => return Err(FileError::at(&token_path, FileError::UNREADABLE)(error).into()),
         };
-        let damaged = |path: &Path, source| StateError::Damaged { path: path.to_owned(), source };
-        let token = Token::parse(&token).map_err(|error| damaged(&token_path, error.into()))?;
-        let certificate = fs::read_to_string(&certificate_path).map_err(io(&certificate_path))?;
-        let key = Zeroizing::new(fs::read_to_string(&key_path).map_err(io(&key_path))?);
-        let authority =
-            Authority::from_pem(&certificate, &key).map_err(|error| damaged(&certificate_path, error.into()))?;
-        Ok(Self { token, authority })
+        let token = Token::parse(&token).map_err(FileError::at(&token_path, DAMAGED)).map_err(StateError::Damaged)?;
+        let (certificate, key) = (read(&certificate_path)?, Zeroizing::new(read(&key_path)?));
+        let authority = Authority::from_pem(&certificate, &key).map_err(FileError::at(&certificate_path, DAMAGED));
+        Ok(Self { token, authority: authority.map_err(StateError::Damaged)? })
     }
 }
 

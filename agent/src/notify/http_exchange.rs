@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -19,7 +20,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum time for the body of an answer after its head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The value of the header `User-Agent`.
-pub(super) const USER_AGENT: &str = concat!("nudge-agent/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("nudge-agent/", env!("CARGO_PKG_VERSION"));
 
 /// The reason why an event was not delivered, or a page was not read.
 #[derive(Debug, thiserror::Error)]
@@ -44,28 +45,21 @@ pub enum DeliverError {
     TooLong(usize),
 }
 
-/// The bodies that are read.
-pub(super) struct BodyRule {
-    /// Returns whether an answer with this status has a body that is read.
-    pub(super) is_read: fn(StatusCode) -> bool,
-    /// The maximum size of the body, in bytes.
-    pub(super) max_bytes: usize,
+/// Returns the beginning of a request to the target.
+pub(super) fn request(method: Method, target: &WebhookTarget) -> Builder {
+    let request = Request::builder().method(method).uri(target.path()).header(header::HOST, target.host());
+    request.header(header::USER_AGENT, USER_AGENT).header(header::CONNECTION, "close")
 }
 
-/// An answer, whose body was passed on.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    /// The end of reading the body; `None` if it was not read.
-    pub(super) body: Option<Result<(), DeliverError>>,
-}
-
-/// Sends the request, and passes the parts of the answer's body to `take`.
+/// Sends the request, and passes the parts of the answer's body to `take`: as many bytes as `max_bytes` says by the
+/// status, and no body if it says 0. Returns the status, and how the body ended if it was read.
 pub(super) async fn exchange(
     target: &WebhookTarget,
-    request: Request<Full<Bytes>>,
-    rule: BodyRule,
+    request: Result<Request<Full<Bytes>>, hyper::http::Error>,
+    max_bytes: impl FnOnce(StatusCode) -> usize,
     take: &mut (dyn FnMut(&[u8]) + Send),
-) -> Result<Answer, DeliverError> {
+) -> Result<(StatusCode, Option<Result<(), DeliverError>>), DeliverError> {
+    let request = request.map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     let deadline = Instant::now() + ATTEMPT_TIMEOUT;
     let timed_out = |_| DeliverError::TimedOut;
     let connect = TcpStream::connect(target.addresses());
@@ -74,13 +68,14 @@ pub(super) async fn exchange(
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
     let reply = async {
         let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(timed_out)??.into_parts();
-        let body = if rule.max_bytes > 0 && (rule.is_read)(head.status) {
-            let read = timeout(BODY_TIMEOUT, read_body(body, rule.max_bytes, take));
-            Some(read.await.unwrap_or(Err(DeliverError::Slow)))
-        } else {
-            None
+        let body = match max_bytes(head.status) {
+            0 => None,
+            max_bytes => {
+                let read = timeout(BODY_TIMEOUT, read_body(body, max_bytes, take));
+                Some(read.await.unwrap_or(Err(DeliverError::Slow)))
+            }
         };
-        Ok(Answer { status: head.status, body })
+        Ok((head.status, body))
     };
     tokio::pin!(reply);
     tokio::select! {
@@ -114,17 +109,10 @@ pub(super) async fn get(
     max_bytes: usize,
     take: &mut (dyn FnMut(&[u8]) + Send),
 ) -> Result<(), DeliverError> {
-    let request = Request::builder()
-        .method(Method::GET)
-        .uri(target.path())
-        .header(header::HOST, target.host())
-        .header(header::USER_AGENT, USER_AGENT)
-        .header(header::CONNECTION, "close")
-        .body(Full::default())
-        .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    let rule = BodyRule { is_read: |status| status.is_success(), max_bytes };
-    let answer = exchange(target, request, rule, take).await?;
-    answer.body.unwrap_or(Err(DeliverError::Status(answer.status)))
+    let request = request(Method::GET, target).body(Full::default());
+    let max_bytes = |status: StatusCode| if status.is_success() { max_bytes } else { 0 };
+    let (status, body) = exchange(target, request, max_bytes, take).await?;
+    body.unwrap_or(Err(DeliverError::Status(status)))
 }
 
 #[cfg(test)]

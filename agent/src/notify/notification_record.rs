@@ -2,18 +2,14 @@
 //! version and before it notified of it, it notifies when it is back. It repeats no notification.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use nudge_protocol::ContainerName;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::files::atomic_file::{read_json, write_json};
+use crate::files::StateFile;
 use crate::publish::Current;
 use crate::status::StatusPage;
-
-/// The name of the file in the state folder.
-const FILE_NAME: &str = "notified";
 
 /// The `ETag` of the dictionary that each notified container has. `ETag`s stay the same for a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,35 +37,18 @@ impl NotifiedEtags {
         }
         changed
     }
-}
 
-/// The file with the record of one agent.
-#[derive(Clone, Debug)]
-pub struct NotificationRecord {
-    path: PathBuf,
-}
-
-impl NotificationRecord {
-    /// Returns the file in this state folder.
-    pub fn new(state: &Path) -> Self {
-        Self { path: state.join(FILE_NAME) }
-    }
-
-    /// Reads the file. If that fails, containers count as having the dictionary that is served first.
-    pub fn load(&self) -> NotifiedEtags {
-        let etags = read_json(&self.path).unwrap_or_else(|error| {
-            tracing::warn!(%error, path = %self.path.display(), "record of notifications not read; containers are not notified of changes that they missed");
-            None
-        });
-        etags.unwrap_or_default()
+    /// Reads the record. If that fails, containers count as having the dictionary that is served first.
+    pub fn load(file: &StateFile) -> Self {
+        file.load("record of notifications not read; containers are not notified of changes that they missed")
     }
 
     /// Keeps the file up to date until the publisher is gone. `kept_etag` belongs to the dictionary that this agent
     /// would serve if it restarted now. Only that dictionary is recorded: a container with a newer one must be notified
     /// again after a restart.
     pub async fn keep(
-        self,
-        mut notified: NotifiedEtags,
+        mut self,
+        file: StateFile,
         status: StatusPage,
         mut ready: Current,
         mut kept_etag: watch::Receiver<Option<String>>,
@@ -77,26 +56,20 @@ impl NotificationRecord {
         let mut changes = status.changes();
         let subscribers = status.subscribers();
         let Ok(first) = ready.wait_for(Option::is_some).await.map(|first| first.clone()) else { return };
-        let mut changed = first.is_some_and(|first| notified.add_missing(&subscribers, first.dictionary.etag()));
+        let mut changed = first.is_some_and(|first| self.add_missing(&subscribers, first.dictionary.etag()));
         drop(ready);
         loop {
             if let Some(etag) = kept_etag.borrow_and_update().as_deref() {
-                changed |= notified.set(&status.containers_with(etag), etag);
+                changed |= self.set(&status.containers_with(etag), etag);
             }
             if std::mem::take(&mut changed) {
-                self.store(&notified);
+                file.store_or_warn(&self, "record of notifications not stored; a restart of this agent repeats them");
             }
             tokio::select! {
                 Ok(()) = changes.changed() => {}
                 Ok(()) = kept_etag.changed() => {}
                 else => return,
             }
-        }
-    }
-
-    fn store(&self, notified: &NotifiedEtags) {
-        if let Err(error) = write_json(&self.path, notified) {
-            tracing::warn!(%error, path = %self.path.display(), "record of notifications not stored; a restart of this agent repeats them");
         }
     }
 }
@@ -119,17 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_read_back_and_a_damaged_one_is_empty() {
+    fn a_record_with_a_field_of_a_later_agent_is_read() {
         let state = tempfile::tempdir().unwrap();
-        let record = NotificationRecord::new(state.path());
-        assert_eq!(record.load(), NotifiedEtags::default());
-        let mut notified = NotifiedEtags::default();
-        notified.add_missing(&[ContainerName::new("app").unwrap()], "one");
-        record.store(&notified);
-        assert_eq!(record.load(), notified);
-        fs::write(state.path().join(FILE_NAME), r#"{"etags":{"app":"one"},"later":1}"#).unwrap();
-        assert_eq!(record.load(), notified);
-        fs::write(state.path().join(FILE_NAME), "{").unwrap();
-        assert_eq!(record.load(), NotifiedEtags::default());
+        fs::write(state.path().join("notified"), r#"{"etags":{"app":"one"},"later":1}"#).unwrap();
+        let notified = NotifiedEtags::load(&StateFile::new(state.path(), "notified"));
+        assert_eq!(notified.etags[&ContainerName::new("app").unwrap()], "one");
     }
 }

@@ -1,13 +1,11 @@
 //! Posts one event to one subscriber, or one question to a container, signed as Standard Webhooks 1.0.0 specifies
 //! (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
 
-use std::io;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, StatusCode, header};
 use nudge_protocol::webhooks::{ConfigVersion, WebhookEvent, WebhookEventData};
 use nudge_protocol::{VersionName, headers};
 use ring::hmac;
@@ -16,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use super::WebhookTarget;
-use super::http_exchange::{BodyRule, DeliverError, USER_AGENT, exchange};
+use super::http_exchange::{DeliverError, exchange, request};
 use crate::content::Dictionary;
 
 /// An event before it is posted.
@@ -90,23 +88,16 @@ pub async fn post(
 ) -> Result<WebhookAnswer, DeliverError> {
     let timestamp = OffsetDateTime::now_utc().unix_timestamp();
     let body_signature = signature(secret, id, timestamp, &body);
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri(target.path())
-        .header(header::HOST, target.host())
+    let request = request(Method::POST, target)
         .header(header::CONTENT_TYPE, "application/json")
-        .header(header::USER_AGENT, USER_AGENT)
-        .header(header::CONNECTION, "close")
         .header(headers::WEBHOOK_ID, id)
         .header(headers::WEBHOOK_TIMESTAMP, timestamp)
         .header(headers::WEBHOOK_SIGNATURE, body_signature)
-        .body(Full::new(body))
-        .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    let rule = BodyRule { is_read: |status| status == StatusCode::UNPROCESSABLE_ENTITY, max_bytes: max_text_bytes };
+        .body(Full::new(body));
+    let max_bytes = |status| if status == StatusCode::UNPROCESSABLE_ENTITY { max_text_bytes } else { 0 };
     let mut text = Zeroizing::new(Vec::with_capacity(max_text_bytes));
-    let answer = exchange(target, request, rule, &mut |part| text.extend_from_slice(part)).await?;
-    let is_whole = answer.body.is_some_and(|body| body.is_ok());
-    Ok(WebhookAnswer { status: answer.status, text: is_whole.then_some(text) })
+    let (status, body) = exchange(target, request, max_bytes, &mut |part| text.extend_from_slice(part)).await?;
+    Ok(WebhookAnswer { status, text: body.is_some_and(|body| body.is_ok()).then_some(text) })
 }
 
 #[cfg(test)]

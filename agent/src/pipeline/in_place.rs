@@ -2,35 +2,27 @@
 //! the last restart was done, and the variables that they start with.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use nudge_protocol::ContainerName;
 use nudge_protocol::plural::counted;
 use nudge_protocol::status::{NotificationStatus, Outcome, ProblemReason};
-use nudge_protocol::{ContainerName, VariableName};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::next_attempt::Retry;
 use crate::content::Dictionary;
+use crate::files::StateFile;
 use crate::notify::Containers;
 use crate::restart::{
-    CommandDecision, CommandFile, Ids, Inexpressible, RestartCommand, Variables, VariablesError, decide_command,
-    is_done, is_undone,
+    CommandDecision, Ids, Inexpressible, RestartCommand, Variables, VariablesError, decide_command, is_done, is_undone,
 };
 use crate::source::SourceFault;
 use crate::status::StatusPage;
 
-/// The settings of restarts.
-#[derive(Clone, Debug)]
-pub struct InPlaceSettings {
-    /// The containers that take another version by a restart.
-    pub containers: Vec<ContainerName>,
-    /// The keys that become their variables.
-    pub variables: Vec<(ContainerName, VariableName)>,
-    /// The folder for the variables.
-    pub folder: PathBuf,
-}
+/// The name of the file with the last command, in the state folder.
+const COMMAND_FILE: &str = "restart";
 
 /// The intake's next step.
 #[derive(Debug)]
@@ -64,7 +56,8 @@ struct RestartGoal {
 pub struct InPlace {
     containers: Vec<ContainerName>,
     variables: Variables,
-    file: CommandFile,
+    /// The file with the last command. The agent ends with the command, and reads it when it starts again.
+    file: StateFile,
     /// The start of this agent. A command ends the agent, so the time after a command is measured from here.
     started: Instant,
     /// The last command, which an agent before this one has given.
@@ -78,12 +71,11 @@ pub struct InPlace {
 
 impl InPlace {
     /// Creates the restarts of a pod; `None` if no container takes versions by a restart.
-    pub fn new(settings: InPlaceSettings, state: &Path) -> Option<Self> {
-        let InPlaceSettings { containers, variables, folder } = settings;
-        let file = CommandFile::new(state);
+    pub fn new(containers: Vec<ContainerName>, variables: Variables, state: &Path) -> Option<Self> {
+        let file = StateFile::new(state, COMMAND_FILE);
         (!containers.is_empty()).then(|| Self {
-            variables: Variables::new(&folder, variables),
-            last: file.load(),
+            variables,
+            last: file.load("record of the last restart not read"),
             started: Instant::now(),
             progress: InPlaceProgress::Done,
             goal: None,
@@ -112,7 +104,7 @@ impl InPlace {
             return Err(match error {
                 VariablesError::Inexpressible(fault) => cant_apply_fault(&fault),
                 // Another version does not mend it.
-                VariablesError::Io { .. } => SourceFault { reason: ProblemReason::Other, message: error.to_string() },
+                VariablesError::File(error) => SourceFault { reason: ProblemReason::Other, message: error.to_string() },
             });
         }
         self.retry = Retry::default();
@@ -169,7 +161,7 @@ impl InPlace {
         self.containers.iter().map(|name| (name.clone(), id(name))).collect()
     }
 
-    pub(super) fn file(&self) -> CommandFile {
+    pub(super) fn file(&self) -> StateFile {
         self.file.clone()
     }
 
@@ -234,7 +226,7 @@ mod tests {
     use std::time::Duration;
 
     use nudge_protocol::hub::PodContainer;
-    use nudge_protocol::{Ack, ConfigName, Key, Notify, VersionName};
+    use nudge_protocol::{Ack, ConfigName, Key, Notify, VariableName, VersionName};
 
     use super::*;
     use crate::content::{EtagKey, Value, VersionContent};
@@ -259,10 +251,11 @@ mod tests {
     /// Returns the restarts of an agent that is started with `content` after a command for the content `new`.
     fn start(state: &Path, times: u32, content: &str) -> InPlace {
         let before = Ids::from([(app(), "a".to_owned())]);
-        CommandFile::new(state).store(&RestartCommand { content: "new".to_owned(), before, times }).unwrap();
+        let last = RestartCommand { content: "new".to_owned(), before, times };
+        StateFile::new(state, COMMAND_FILE).store(&last).unwrap();
         let variables = vec![(app(), VariableName::new("LIVES").unwrap())];
-        let settings = InPlaceSettings { containers: vec![app()], variables, folder: state.join("variables") };
-        let mut in_place = InPlace::new(settings, state).unwrap();
+        let variables = Variables::new(&state.join("variables"), variables);
+        let mut in_place = InPlace::new(vec![app()], variables, state).unwrap();
         in_place.prepare(&dictionary(), content).unwrap();
         in_place
     }

@@ -19,11 +19,12 @@ use super::unfit_contents::find_unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, CheckVerdict, Checks, Question};
 use crate::content::{TooLarge, VersionContent};
+use crate::files::StateFile;
 use crate::files::volume_files::{FileSizes, Rooms, UnfitFiles};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::RestartCommand;
-use crate::source::hub::{LastGood, LocalVersions, PollReply, RanFile};
+use crate::source::hub::{LastGood, LocalVersions, PollReply, RanContents};
 use crate::source::{Applied, Reading, SourceFault, Store};
 
 /// The time that the containers have for their answer if the hub does not say.
@@ -50,7 +51,7 @@ pub(super) struct Intake {
     store: Store,
     checks: Checks,
     containers: watch::Receiver<Containers>,
-    ran: RanFile,
+    ran: StateFile,
     in_place: Option<InPlace>,
     /// The reason why the containers can't start with the contents.
     start_fault: Option<SourceFault>,
@@ -78,7 +79,7 @@ pub struct IntakeParts {
     /// The file with the last good contents.
     pub last_good: LastGood,
     /// The file with the contents that this pod has run.
-    pub ran: RanFile,
+    pub ran: StateFile,
     /// The reason why nothing is served yet, for `wait-ready`.
     pub not_ready: NotReady,
     /// The restarts of the containers, if they take versions by a restart.
@@ -101,7 +102,7 @@ impl Intake {
         let IntakeParts { mut local_versions, store, outlets, last_good, ran, not_ready, in_place } = parts;
         // Without checks no container is asked, and no content needs to be remembered.
         if !outlets.checks.is_empty() {
-            local_versions.set_ran(ran.load());
+            local_versions.set_ran(RanContents::load(&ran));
         }
         Self {
             local_versions,
@@ -509,7 +510,7 @@ impl Intake {
     /// Stores the contents that would be served after a restart, and those that no container is asked about again.
     async fn store_last_good(&mut self) {
         if !self.checks.is_empty() {
-            self.ran.store(self.local_versions.ran());
+            self.local_versions.ran().store(&self.ran);
         }
         self.keeper.store(self.local_versions.last_good(), self.etag()).await;
     }

@@ -14,5 +14,5 @@ mod unfit_contents;
 pub use delivery::{Delivery, Outlets};
 pub use dir::DirPipeline;
 pub use hub::HubPipeline;
-pub use in_place::{InPlace, InPlaceSettings};
+pub use in_place::InPlace;
 pub use intake::IntakeParts;

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::limits::MAX_VARIABLES_BYTES;
@@ -13,6 +12,7 @@ use nudge_protocol::{ContainerName, VariableName};
 use zeroize::Zeroizing;
 
 use crate::content::Dictionary;
+use crate::files::FileError;
 use crate::files::atomic_file::write_file;
 
 /// The reason why containers can't be started with a dictionary. It names keys and no values.
@@ -55,13 +55,8 @@ pub enum VariablesError {
     #[error(transparent)]
     Inexpressible(#[from] Inexpressible),
     /// The operating system refused.
-    #[error("{} can't be written: {source}", path.display())]
-    Io {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// The keys that become variables, by container.
@@ -93,7 +88,7 @@ impl Variables {
             let (text, path) = (render(dictionary, container, names)?, self.folder.join(container.as_str()));
             let result =
                 fs::create_dir_all(&self.folder).and_then(|()| write_file(&path, 0o600, |file| file.write_all(&text)));
-            result.map_err(|source| VariablesError::Io { path, source })?;
+            result.map_err(FileError::at(&path, FileError::UNWRITABLE))?;
         }
         Ok(())
     }
@@ -207,7 +202,7 @@ mod tests {
         fs::remove_file(&file).unwrap();
         fs::create_dir_all(file.join("in-the-way")).unwrap();
         let refused = variables(&folder, &["LIVES"]).write(&all).unwrap_err();
-        assert!(matches!(refused, VariablesError::Io { .. }), "{refused}");
+        assert!(matches!(refused, VariablesError::File(_)), "{refused}");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Makes another version current: checked first, then swapped in one step.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nudge_protocol::{ConfigName, VersionName, names};
 
 use super::dir_source::{ReadError, current_version, read_content};
 use super::root::Root;
+use crate::files::FileError;
 
 /// The reason why a version can't be made current.
 #[derive(Debug, thiserror::Error)]
@@ -17,13 +17,8 @@ pub enum SwitchError {
     #[error("{0}")]
     Read(#[from] ReadError),
     /// The link or file can't be written.
-    #[error("{} can't be written: {source}", path.display())]
-    Write {
-        /// The link or file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Write(#[from] FileError),
 }
 
 /// Makes `version` current in the folder `path` and returns the version that was current before. A `current` file stays
@@ -53,7 +48,7 @@ pub fn switch_current(
     if let Err(error) = result.and_then(|()| fs::rename(&draft, &target)) {
         // Only the first error matters.
         let _ = fs::remove_file(&draft);
-        return Err(SwitchError::Write { path: target, source: error });
+        return Err(FileError::at(&target, FileError::UNWRITABLE)(error).into());
     }
     Ok(before)
 }

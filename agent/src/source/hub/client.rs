@@ -255,7 +255,7 @@ mod tests {
     use nudge_tests::fakes::fake_hub::{Answer as Forced, TOKEN};
     use nudge_tests::{FakeHub, eventually};
 
-    use super::super::credentials::{CredentialFiles, HubCa};
+    use super::super::credentials::HubCa;
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(20);
@@ -281,7 +281,7 @@ mod tests {
         let (hub, folder) = (FakeHub::start()?, tempfile::tempdir()?);
         let token_file = folder.path().join("token");
         fs::write(&token_file, TOKEN)?;
-        let credentials = Credentials::new(CredentialFiles { ca: HubCa::Bundle(hub.ca().to_owned()), token_file });
+        let credentials = Credentials::new(HubCa::Bundle(hub.ca().to_owned()), token_file);
         let client = HubClient::new(hub.url().parse()?, Arc::new(credentials));
         Ok((hub, client, folder))
     }

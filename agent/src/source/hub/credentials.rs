@@ -25,15 +25,6 @@ const MAX_TOKEN_AGE: Duration = Duration::from_mins(1);
 /// The maximum number of TLS sessions that are kept for resumption: there is one hub.
 const MAX_SESSIONS: usize = 2;
 
-/// The places of bundle and token.
-#[derive(Clone, Debug)]
-pub struct CredentialFiles {
-    /// The CA bundle.
-    pub ca: HubCa,
-    /// The file that the kubelet writes the token to, and renews.
-    pub token_file: PathBuf,
-}
-
 /// The CA bundle; the agent trusts the hub by nothing else.
 #[derive(Clone, Debug)]
 pub enum HubCa {
@@ -45,7 +36,8 @@ pub enum HubCa {
 
 /// The bundle and the token as they are now, shared by all connections to the hub.
 pub struct Credentials {
-    files: CredentialFiles,
+    ca: HubCa,
+    token_file: PathBuf,
     tls: Mutex<Option<BundleTls>>,
     token: Mutex<Option<ReadToken>>,
 }
@@ -64,15 +56,15 @@ struct ReadToken {
 
 impl Credentials {
     /// Creates credentials that are not read yet.
-    pub fn new(files: CredentialFiles) -> Self {
-        Self { files, tls: Mutex::default(), token: Mutex::default() }
+    pub fn new(ca: HubCa, token_file: PathBuf) -> Self {
+        Self { ca, token_file, tls: Mutex::default(), token: Mutex::default() }
     }
 
     /// Returns TLS settings for a new connection. A file with the bundle is read each time; while it stays the same,
     /// sessions are resumed.
     pub fn tls(&self) -> Result<Arc<ClientConfig>, HubFailure> {
         let local = |message| HubFailure::new(FailureKind::Local, message);
-        let (bundle, title) = match &self.files.ca {
+        let (bundle, title) = match &self.ca {
             HubCa::Bundle(bundle) => (Cow::Borrowed(bundle), "the hub's CA bundle".to_owned()),
             HubCa::File(path) => {
                 let title = format!("the hub's CA bundle {}", path.display());
@@ -97,11 +89,10 @@ impl Credentials {
         if let Some(last) = last.as_ref().filter(|last| !reread && last.read_at.elapsed() < MAX_TOKEN_AGE) {
             return Ok(last.authorization.clone());
         }
-        let path = self.files.token_file.display();
+        let path = self.token_file.display();
         let local =
             |fault: String| HubFailure::new(FailureKind::Local, format!("the token for the hub {path} {fault}"));
-        let token =
-            fs::read_to_string(&self.files.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
+        let token = fs::read_to_string(&self.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
         let token = Zeroizing::new(token);
         let text = Zeroizing::new(format!("Bearer {}", token.trim()));
         let mut authorization = HeaderValue::from_str(&text).map_err(|_| local("holds no valid token".to_owned()))?;
@@ -111,7 +102,8 @@ impl Credentials {
     }
 }
 
-fn client_config(bundle: &str) -> Result<ClientConfig, String> {
+/// Returns TLS settings that trust the certificates of this bundle (PEM) and no others; or what is wrong with it.
+pub(crate) fn client_config(bundle: &str) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         let certificate = certificate.map_err(|error| format!("is not PEM: {error}"))?;

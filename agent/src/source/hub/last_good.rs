@@ -11,33 +11,13 @@ use zeroize::Zeroizing;
 
 use super::reply::{PollReply, ReplyError, ReplyReader, write_reply};
 use crate::content::Value;
+use crate::files::FileError;
 use crate::files::atomic_file::write_file;
 
 /// The name of the file in the state folder.
 const FILE_NAME: &str = "last-good";
 /// The number of bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
-
-/// The reason why the file can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum LastGoodError {
-    /// The operating system refused.
-    #[error("{} can't be read or written: {source}", path.display())]
-    Io {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// The content of the file is damaged.
-    #[error("{} is damaged: {source}", path.display())]
-    Damaged {
-        /// The path of the file.
-        path: PathBuf,
-        /// The fault of the content.
-        source: ReplyError,
-    },
-}
 
 /// The file with the last good contents of one agent.
 #[derive(Clone, Debug)]
@@ -52,9 +32,9 @@ impl LastGood {
     }
 
     /// Reads the file; `None` if there is none.
-    pub fn load(&self) -> Result<Option<PollReply>, LastGoodError> {
-        let io_error = |source| LastGoodError::Io { path: self.path.clone(), source };
-        let damaged = |source| LastGoodError::Damaged { path: self.path.clone(), source };
+    pub fn load(&self) -> Result<Option<PollReply>, FileError> {
+        let io_error = |cause: io::Error| FileError::at(&self.path, FileError::UNREADABLE)(cause);
+        let damaged = |cause: ReplyError| FileError::at(&self.path, "is damaged")(cause);
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -73,9 +53,9 @@ impl LastGood {
     }
 
     /// Writes the file in one step, for this user only.
-    pub fn store(&self, head: &PollHead, blocks: &[Value]) -> Result<(), LastGoodError> {
+    pub fn store(&self, head: &PollHead, blocks: &[Value]) -> Result<(), FileError> {
         // A buffer would keep values in memory, so there is none.
         let result = write_file(&self.path, 0o600, |file| write_reply(head, blocks, file));
-        result.map_err(|source| LastGoodError::Io { path: self.path.clone(), source })
+        result.map_err(FileError::at(&self.path, FileError::UNWRITABLE))
     }
 }

@@ -17,13 +17,14 @@ mod ran_contents;
 mod reply;
 
 pub use client::{HubClient, PollAnswer};
-pub use credentials::{CredentialFiles, Credentials, HubCa};
+pub(crate) use credentials::client_config;
+pub use credentials::{Credentials, HubCa};
 pub use failure::{FailureKind, HubFailure};
 pub use hub_url::{HubUrl, HubUrlError};
 pub use interrupt::Interrupt;
-pub use last_good::{LastGood, LastGoodError};
+pub use last_good::LastGood;
 pub use local_versions::{LocalVersions, Revision, TakenReply};
 pub use mounted_versions::{MountedError, MountedVersion, read_mounted};
 pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
-pub use ran_contents::{RanContents, RanFile};
+pub use ran_contents::RanContents;
 pub use reply::{PollReply, ReceivedBlock, ReplyError, ReplyReader, write_reply};
