@@ -288,7 +288,9 @@ mod tests {
 
     #[test]
     fn what_agents_report_has_a_reason() {
-        for problem in ProblemReason::ALL {
+        // An agent says this in its own status alone.
+        let is_reported = |problem: &&ProblemReason| **problem != ProblemReason::NotCompared;
+        for problem in ProblemReason::ALL.iter().filter(is_reported) {
             assert_eq!(Reason::named(problem.as_str()).as_str(), problem.as_str());
         }
     }

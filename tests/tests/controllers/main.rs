@@ -4,6 +4,7 @@
 mod baseline;
 mod editors;
 mod kubelet;
+mod mounted_secrets;
 mod restarts;
 mod rollouts;
 mod statuses;

@@ -139,7 +139,7 @@ fn the_document_has_all_of_it_and_no_value() {
 #[test]
 fn all_that_will_hold_it_is_named() {
     let pods = [pod("web-a", &signal(), &app(&json!({})))];
-    let rollout = json!({"approval": {}, "blocker": {"reason": "the fair", "untilTime": "2026-11-29T00:00:00Z"}});
+    let rollout = json!({"approval": {}, "hold": {"reason": "the fair", "untilTime": "2026-11-29T00:00:00Z"}});
     let mut held = subject(&json!({"version": "1", "rollout": rollout}), &pods);
     held.facts.missing_rights = vec![
         MissingRight::OfNudge(AttendedKind::Workloads),
@@ -149,7 +149,7 @@ fn all_that_will_hold_it_is_named() {
     let reasons = |subject: &Subject| plan(subject).blockers.iter().map(|blocker| blocker.reason).collect::<Vec<_>>();
     assert_eq!(reasons(&held), ["Forbidden", "AwaitingApproval", "OnHold"], "no workload is restarted");
     let text = plan(&held).text();
-    assert!(text.contains("\nOnHold             2026-11-29T00:00:00Z   the config is on blocker"), "{text}");
+    assert!(text.contains("\nOnHold             2026-11-29T00:00:00Z   the config is on hold"), "{text}");
     assert!(text.contains("\nNOT KNOWN\npolicies of the cluster: you may not\n"), "{text}");
     // Nudge itself has counted the approvals.
     held.planned.config.spec.version = Some("2".to_owned());

@@ -1,5 +1,8 @@
 //! Workloads that read the published Secret without an agent: restarted as those that read the published ConfigMap.
 
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::DeleteParams;
+
 use super::*;
 
 /// Returns a namespace where Nudge may publish Secrets and restart workloads.
@@ -60,6 +63,28 @@ fn secret_reader(app: &str, name: &str) -> Value {
     template["spec"]["containers"][0]["env"] =
         json!([{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": name, "key": "key"}}}]);
     template
+}
+
+#[tokio::test]
+async fn who_started_with_an_older_value_is_restarted_though_the_last_version_has_the_new_one() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = home(installation, "behind").await?;
+    both(&space).await?;
+    deployment(&space, "api", json!({"template": secret_reader("api", "shop")})).await?;
+    let _kubelet = Kubelet::start(&space, |_| true);
+    wait_until_available(&space, &["api"]).await?;
+    space.api::<RoleBinding>().delete("nudge-publish-secrets", &DeleteParams::default()).await?;
+    secret(&space, "2").await?;
+    request_version(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
+    ensure!(status.published_secret_version.as_deref() == Some("1"), "{status:#?}");
+
+    bind(&space, "nudge-publish-secrets").await?;
+    secret_of(&space, "2-more", json!({"key": "2", "other": "a"})).await?;
+    request_version(&space, "2-more").await?;
+    wait_until_published(&space, "2-more").await?;
+    ensure!(digest(&space, "api").await?.is_some(), "api has key 1, which it started with");
+    Ok(())
 }
 
 #[tokio::test]
