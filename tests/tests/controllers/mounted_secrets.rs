@@ -62,7 +62,7 @@ async fn a_secret_that_was_created_again_with_other_content_is_not_served() -> R
     let status = other.wait_until_served(&mut client, "shop=1").await?;
     ensure!(client.get("/config/pin").await?.body == b"sealed"[..]);
     let problem = status.configs[0].problem.clone().context("no problem")?;
-    assert_eq!(problem.reason, ProblemReason::Changed);
+    assert_eq!(problem.reason, ProblemReason::NotFound, "{}", problem.message);
     ensure!(!problem.message.contains("mounted"), "{}", problem.message);
 
     recreate("sealed").await?;

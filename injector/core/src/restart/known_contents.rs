@@ -118,7 +118,8 @@ fn start_versions<'a>(config: &'a VersionedConfig, kind: PartKind, replaced: &'a
     let current_since = current_since.and_then(|release| release.end_time.as_ref());
     // The text of an object is never behind its config.
     let published = find_condition(&status.conditions, kind.condition()).filter(|_| !config.spec.follows_text());
-    let was_behind = current_since.zip(published).is_some_and(|(since, is)| is.last_transition_time.0 > since.0);
+    // Both times are whole seconds.
+    let was_behind = current_since.zip(published).is_some_and(|(since, is)| is.last_transition_time.0 >= since.0);
     let earlier = releases.filter(|_| was_behind).map(|release| release.version.as_str());
     earlier.filter(|version| status.version(version).is_some()).chain([replaced]).collect()
 }

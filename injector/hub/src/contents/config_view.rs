@@ -174,8 +174,9 @@ fn compare_mounted(
     copy: &AgentCopy<'_>,
 ) -> Option<MountedSecrets> {
     let digests = Some(copy.mounted_secrets).filter(|digests| !digests.is_empty())?;
-    let version = config.status.as_ref()?.version(copy.version.as_str())?;
-    mounted_secrets::compare(version, digests, pod, &store.seals(key, Identity::of(config)))
+    let (status, version) = (config.status.as_ref()?, copy.version.as_str());
+    let seals = mounted_secrets::seals_of(status, version, pod)?;
+    mounted_secrets::compare(version, &seals, digests, &store.seals(key, Identity::of(config)))
 }
 
 /// Returns the config for the agent of a pod that changes versions only by restarts: with the version that the pod's

@@ -1,6 +1,6 @@
 //! Mounted Secret parts that an agent asks about.
 
-use nudge_api::{PartKind, VersionStatus};
+use nudge_api::{PartKind, RetiredVersion, VersionStatus};
 use nudge_core::pods::{PodState, UpdateMode};
 use nudge_protocol::hub::{HubReason, MountedSecrets};
 use nudge_protocol::{BlockDigest, SecretDigest, VersionName};
@@ -88,6 +88,25 @@ async fn no_pod_can_guess_a_secret_that_its_specification_does_not_name() {
     assert_eq!(verdict_of(&fixture, "1").await, None, "the config does not admit the pod");
     fixture.admit("shop", &["worker", "app"]);
     assert_eq!(verdict_of(&fixture, "1").await, SEALED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sealed_of_the_current_version_counts_though_its_objects_were_deleted() {
+    let mut fixture = Fixture::new();
+    fixture.index.put_pod(pod_with(&[]));
+    for (current, of_sealed, of_other) in [(Some("1"), SEALED, CHANGED), (Some("2"), None, None), (None, None, None)] {
+        let sealed = version();
+        let mut config = fixture.made("shop", 1, Some(&sealed));
+        let status = config.status.as_mut().unwrap();
+        let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
+        status.internal.retired = vec![RetiredVersion { version: "1".to_owned(), digests }];
+        status.versions.clear();
+        status.current_version = current.map(str::to_owned);
+        fixture.index.put_config(config);
+        for (pin, expected) in [("0000", of_sealed), ("0001", of_other)] {
+            assert_eq!(verdict(&fixture, "1", &[digest_of(pin)]).await, expected, "{current:?} {pin}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,8 +82,8 @@ async fn who_started_with_an_older_value_is_restarted_though_the_last_version_ha
     bind(&space, "nudge-publish-secrets").await?;
     secret_of(&space, "2-more", json!({"key": "2", "other": "a"})).await?;
     request_version(&space, "2-more").await?;
-    wait_until_published(&space, "2-more").await?;
-    ensure!(digest(&space, "api").await?.is_some(), "api has key 1, which it started with");
+    let status = wait_until_published(&space, "2-more").await?;
+    ensure!(digest(&space, "api").await?.is_some(), "api has key 1, which it started with: {status:#?}");
     Ok(())
 }
 
