@@ -5,6 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{ConditionType, PartKind, Reason, VersionedConfigStatus};
 
 impl PartKind {
+    /// Both kinds, in the order in which a config's objects are handled.
+    pub const ALL: [Self; 2] = [Self::ConfigMap, Self::Secret];
+
     /// Returns whether Nudge creates the published object if it does not exist. Such an object is never adopted: it is
     /// Nudge's only with Nudge's label.
     pub fn is_created(self) -> bool {
@@ -50,6 +53,14 @@ impl PartKind {
         match self {
             Self::ConfigMap => status.published_version.as_deref(),
             Self::Secret => status.published_secret_version.as_deref(),
+        }
+    }
+
+    /// Returns the time when the published object got the version that it holds.
+    pub fn publish_time(self, status: &VersionedConfigStatus) -> Option<&Time> {
+        match self {
+            Self::ConfigMap => status.publish_time.as_ref(),
+            Self::Secret => status.secret_publish_time.as_ref(),
         }
     }
 

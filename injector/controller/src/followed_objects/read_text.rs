@@ -17,9 +17,6 @@ use crate::failure_cause::FailureCause;
 use crate::memory::{SideCall, TextReading, TextSubject};
 use crate::publish::{Act, ObjectApi, publication_fault};
 
-/// The kinds of a config's objects, in the order of the parts of a version.
-const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
-
 /// A text that can become a version.
 pub(super) struct Draft {
     pub(super) parts: Vec<Part>,
@@ -57,7 +54,7 @@ impl Controller {
         let name = key.name.as_str();
         let (mut content, mut secret_type, mut is_watched) = (Content::default(), OPAQUE.to_owned(), true);
         let mut writes = TextWrites::default();
-        for kind in KINDS.into_iter().filter(|kind| config.spec.owns(*kind)) {
+        for kind in PartKind::ALL.into_iter().filter(|kind| config.spec.owns(*kind)) {
             let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
             let object = api.read(name).await.map_err(|error| explain(&error, kind, name))?;
             is_watched &= self.is_watched(key, &api, object.as_ref()).await;

@@ -1,5 +1,6 @@
 //! The last attempts to publish the objects of a config, and when to try again.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nudge_api::{Explanation, PartKind};
@@ -84,8 +85,7 @@ struct ObjectAttempt {
 /// The last attempts to publish the objects of a config.
 #[derive(Debug, Default)]
 pub(crate) struct PublishAttempts {
-    config_map: Option<ObjectAttempt>,
-    secret: Option<ObjectAttempt>,
+    objects: BTreeMap<PartKind, ObjectAttempt>,
     contest: Contest,
 }
 
@@ -106,39 +106,33 @@ impl PublishAttempts {
 
     /// Brings the next attempt at the object forward.
     pub(crate) fn retry_within(&mut self, kind: PartKind, wait: Duration, now: Instant) {
-        if let Some(attempt) = self.slot(kind) {
+        if let Some(attempt) = self.objects.get_mut(&kind) {
             attempt.next = attempt.next.map(|next| next.min(now + wait));
         }
     }
 
     /// Returns whether the text gave way: all objects that Nudge may write hold the version.
     pub(crate) fn has_given_way(&self, write_back: &WriteBack) -> bool {
-        let giving_way = [&self.config_map, &self.secret].map(|attempt| match attempt {
+        let giving_way = PartKind::ALL.map(|kind| match self.objects.get(&kind) {
             Some(attempt) if attempt.subject.write_back.as_ref() == Some(write_back) => attempt.giving_way,
             _ => GivingWay::Pending,
         });
         !giving_way.contains(&GivingWay::Pending) && giving_way.contains(&GivingWay::Done)
     }
 
-    fn slot(&mut self, kind: PartKind) -> &mut Option<ObjectAttempt> {
-        match kind {
-            PartKind::ConfigMap => &mut self.config_map,
-            PartKind::Secret => &mut self.secret,
-        }
-    }
-
     /// Returns whether an attempt at the object is due.
-    pub(crate) fn is_due(&mut self, kind: PartKind, subject: &PublishSubject, now: Instant) -> bool {
-        let attempt = self.slot(kind).as_ref();
-        attempt.is_none_or(|attempt| {
+    pub(crate) fn is_due(&self, kind: PartKind, subject: &PublishSubject, now: Instant) -> bool {
+        let is_due = |attempt: &ObjectAttempt| {
             attempt.subject != *subject || attempt.next.is_none_or(|retry_time| retry_time <= now)
-        })
+        };
+        self.objects.get(&kind).is_none_or(is_due)
     }
 
     /// Notes that the version needs no object of this kind.
     pub(crate) fn leave(&mut self, kind: PartKind, subject: PublishSubject) {
         let giving_way = GivingWay::Needless;
-        *self.slot(kind) = Some(ObjectAttempt { subject, giving_way, failures: 0, failure: None, next: None });
+        let attempt = ObjectAttempt { subject, giving_way, failures: 0, failure: None, next: None };
+        self.objects.insert(kind, attempt);
     }
 
     /// Keeps an attempt. After failures and refusals, the waits until the next one grow. `random` is between 0 and 1.
@@ -151,8 +145,7 @@ impl PublishAttempts {
         now: Instant,
         random: f64,
     ) {
-        let slot = self.slot(kind);
-        let before = slot.as_ref().filter(|before| {
+        let before = self.objects.get(&kind).filter(|before| {
             let PublishSubject { version, generation, write_back, .. } = &before.subject;
             (version, generation, write_back) == (&subject.version, &subject.generation, &subject.write_back)
         });
@@ -167,13 +160,15 @@ impl PublishAttempts {
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { PUBLISH_BACKOFF };
         let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
-        *slot = Some(ObjectAttempt { subject, giving_way, failures, failure, next: Some(now + wait) });
+        let attempt = ObjectAttempt { subject, giving_way, failures, failure, next: Some(now + wait) };
+        self.objects.insert(kind, attempt);
     }
 
     /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of
     /// rollouts.
     pub(crate) fn attempt(&self, steady: impl Fn(Instant) -> SteadyTime) -> Option<PublishAttempt> {
-        let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
+        let [config_map, secret] = PartKind::ALL.map(|kind| self.objects.get(&kind));
+        let (config_map, secret) = (config_map?, secret?);
         let version = config_map.subject.version.clone();
         // Attempts without a failure do not differ for a rollout, so their time does not matter.
         let failure = config_map.failure.as_ref().or(secret.failure.as_ref());
@@ -183,7 +178,7 @@ impl PublishAttempts {
 
     /// Returns the time of the next attempt.
     pub(crate) fn next(&self) -> Option<Instant> {
-        [&self.config_map, &self.secret].into_iter().flatten().filter_map(|attempt| attempt.next).min()
+        self.objects.values().filter_map(|attempt| attempt.next).min()
     }
 }
 

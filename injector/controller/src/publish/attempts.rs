@@ -21,9 +21,6 @@ use super::calls::{Act, ObjectApi, publication_fault};
 use crate::controller::{Controller, FIELD_MANAGER};
 use crate::memory::{GivingWay, PublishAttempts, PublishSubject};
 
-/// The kinds of published objects.
-const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
-
 /// What an attempt came to.
 struct Tried {
     attempt: Attempt,
@@ -42,7 +39,7 @@ impl Controller {
     ) -> Result<Arc<VersionedConfig>, CallError> {
         let write_back = WriteBack::of(&config);
         let mut has_written = false;
-        for kind in KINDS {
+        for kind in PartKind::ALL {
             let (outcome, is_written) = self.publish_kind(kind, key, &config, write_back.as_ref()).await;
             has_written |= is_written;
             config = self.write_outcome(key, config, outcome).await?;
@@ -116,7 +113,7 @@ impl Controller {
         let (version, write_back) = (version.to_owned(), None);
         let subject = PublishSubject { version, generation: None, publishes: true, meta: None, write_back };
         self.memories.change(key, |memory| {
-            for kind in KINDS {
+            for kind in PartKind::ALL {
                 memory.publish.leave(kind, subject.clone());
             }
         });

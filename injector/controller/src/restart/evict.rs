@@ -45,7 +45,8 @@ impl Controller {
     ) -> Result<(Restarts, Vec<WorkloadId>), CallError> {
         let RestartGoal { key, status, published_objects, last_progress: since, deadline_seconds, .. } = *goal;
         // If nothing is published no pod is too old for it, but the reports of agents count.
-        let published = published_objects.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
+        let times = published_objects.iter().filter_map(|kind| Some(kind.publish_time(status)?.0));
+        let published = times.max().unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Staleness { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
         let (mut groups, unmanaged_pods) = self.replaceable_groups(goal, memory).await?;
         // A group whose last pod was just evicted is remembered.

@@ -8,8 +8,8 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, RolloutStage, VersionedConfig};
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{
-    ObjectReport, ObjectsWithVersion, RETRY_SECONDS, RestartGoal, RestartReport, RolloutPart, is_restarting,
-    objects_with_version,
+    ObjectReport, RETRY_SECONDS, RestartGoal, RestartReport, RolloutPart, is_restarting, objects_with_version,
+    published_kinds,
 };
 use nudge_core::rollout::{Restarts, version_to_publish};
 use nudge_protocol::backoff::Backoff;
@@ -57,7 +57,7 @@ impl Controller {
             config,
             status,
             version,
-            published_objects: ObjectsWithVersion::of(status, version),
+            published_objects: &published_kinds(status, version),
             objects: &objects_with_version(config, status, version),
             is_return,
             last_progress,

@@ -62,8 +62,10 @@ impl Controller {
         let mut pods_behind = count_pods_behind(&pods, key.name.as_str(), status);
         let takes_by_restart = |pod: &Arc<PodState>| pod.is_by_restart() || goal.is_partly_by_restart(pod);
         // On the way forward workloads are listed only if one may take the version by a restart.
-        let must_list =
-            is_return || goal.agentless_objects().any() || !memory.is_empty() || pods.iter().any(takes_by_restart);
+        let must_list = is_return
+            || !goal.agentless_objects().is_empty()
+            || !memory.is_empty()
+            || pods.iter().any(takes_by_restart);
         memory.unaffected.clear();
         let mut workloads = if must_list { self.restarted_workloads(goal, &pods, memory).await? } else { Vec::new() };
         memory.forget_refusals(now);
@@ -100,7 +102,7 @@ impl Controller {
         let restart_times = workloads.iter().filter_map(|targeted| restarted_at(&targeted.workload));
         let last_progress = restart_times.chain(memory.last_progress(since)).max().unwrap_or(since);
         // All pods of a namespace are listed only for those that no rolling update restarts.
-        let has_unmanaged_pods = goal.agentless_objects().any()
+        let has_unmanaged_pods = !goal.agentless_objects().is_empty()
             || memory.has_groups()
             || pods.iter().any(|pod| takes_by_restart(pod) && !has_rolling_update(pod));
         let (state, groups) = if has_unmanaged_pods && is_undecided {

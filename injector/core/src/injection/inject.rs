@@ -134,7 +134,7 @@ pub fn inject(
         warnings: &warnings,
         birth_labels: configs.iter().any(|name| facts.configs.get(name).is_some_and(|config| config.selects)),
     };
-    let patch = injection_patch(raw, &plan)
-        .map_err(|error| InjectionRefusal::Pod(format!("this pod can't be changed: {error}")))?;
+    let patch =
+        injection_patch(raw, &plan).map_err(|error| InjectionRefusal(format!("this pod can't be changed: {error}")))?;
     Ok(Injection { patch, warnings, mounted: volumes.mounted.clone() })
 }

@@ -39,7 +39,7 @@ mod user_pod;
 pub use facts::{Features, InjectionFacts, MountedPart, ResolvedConfig};
 pub use inject::{Injection, inject};
 pub use mounted_part::is_part;
-pub use named_objects::{NamedObject, variable_objects, volume_objects};
+pub use named_objects::{NamedObject, container_objects, variable_objects, volume_objects};
 pub use refusal::InjectionRefusal;
 pub use request::{PodRequest, UpdateWay, annotations, is_updated_by_rollout, opts_in, read, stated_keys, stated_way};
 pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};

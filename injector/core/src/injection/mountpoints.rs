@@ -62,7 +62,7 @@ pub(super) fn check(
                 ));
                 continue;
             }
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "{mounts}, in which the folder {path} can't be made for Nudge's files (it is read-only, or a part of \
                  a volume); {remedy}, or exclude the container with annotation {CONTAINERS}"
             )));

@@ -14,6 +14,7 @@ use nudge_protocol::{ConfigName, Key};
 use super::facts::{InjectionFacts, ResolvedConfig};
 use super::mount_paths::{is_within, real};
 use super::mounted_part::is_part;
+use super::named_objects::{NamedObject, volume_objects};
 use super::quantity::Quantity;
 use super::refusal::shorten;
 use super::resources::{MIN_FILES_ROOM, room_of};
@@ -203,37 +204,15 @@ fn objects_of(
     configs: &[ConfigName],
     facts: &InjectionFacts,
 ) -> Option<Result<Vec<ObjectFiles>, Unmovable>> {
-    let find =
-        |name: &str, kind: PartKind| configs.iter().find(|config| config.as_str() == name && owns(config, kind, facts));
-    let source =
-        |name: &str, kind: PartKind, optional: Option<bool>, mode: Option<i32>, items: Option<&Vec<KeyToPath>>| {
-            let config = find(name, kind)?;
-            let is_served = facts.configs.get(config).is_none_or(|resolved| resolved.serves(kind));
-            Some(if is_served {
-                object_files(config, kind, optional, mode, items)
-            } else {
-                Err(Unmovable::SecretsNotServed)
-            })
-        };
-    if let Some(map) = &volume.config_map {
-        return source(&map.name, PartKind::ConfigMap, map.optional, map.default_mode, map.items.as_ref())
-            .map(|source| source.map(|source| vec![source]));
-    }
-    if let Some(secret) = &volume.secret {
-        let name = secret.secret_name.as_deref().unwrap_or_default();
-        return source(name, PartKind::Secret, secret.optional, secret.default_mode, secret.items.as_ref())
-            .map(|source| source.map(|source| vec![source]));
-    }
-    let projected = volume.projected.as_ref()?;
-    let sources = projected.sources.iter().flatten().map(|projection| {
-        if let Some(map) = &projection.config_map {
-            source(&map.name, PartKind::ConfigMap, map.optional, projected.default_mode, map.items.as_ref())
-        } else {
-            let secret = projection.secret.as_ref()?;
-            source(&secret.name, PartKind::Secret, secret.optional, projected.default_mode, secret.items.as_ref())
-        }
-    });
-    let sources: Vec<_> = sources.collect();
+    let source = |object: NamedObject<'_>| {
+        let is_object = |config: &&ConfigName| config.as_str() == object.name && owns(config, object.kind, facts);
+        let config = configs.iter().find(is_object)?;
+        let is_served = facts.configs.get(config).is_none_or(|resolved| resolved.serves(object.kind));
+        Some(if is_served { object_files(config, object) } else { Err(Unmovable::SecretsNotServed) })
+    };
+    let projections = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    let others = projections.filter(|source| source.config_map.is_none() && source.secret.is_none());
+    let sources: Vec<_> = volume_objects(volume).map(source).chain(others.map(|_| None)).collect();
     if sources.iter().all(Option::is_none) {
         return None;
     }
@@ -249,24 +228,18 @@ pub(super) fn owns(config: &ConfigName, kind: PartKind, facts: &InjectionFacts) 
 }
 
 /// Returns the files of one object of a volume.
-fn object_files(
-    config: &ConfigName,
-    kind: PartKind,
-    optional: Option<bool>,
-    mode: Option<i32>,
-    items: Option<&Vec<KeyToPath>>,
-) -> Result<ObjectFiles, Unmovable> {
+fn object_files(config: &ConfigName, object: NamedObject<'_>) -> Result<ObjectFiles, Unmovable> {
     let bits = |mode: i32| u32::try_from(mode).unwrap_or(DEFAULT_MODE) & 0o777;
     let item = |item: &KeyToPath| {
         let key = Key::new(&item.key).ok().filter(|_| is_relative(&item.path))?;
         Some(KeyFile { key, path: item.path.clone(), mode: item.mode.map(bits) })
     };
-    let items: Option<Vec<KeyFile>> = items.into_iter().flatten().map(item).collect();
+    let items: Option<Vec<KeyFile>> = object.items.iter().map(item).collect();
     Ok(ObjectFiles {
         config: config.clone(),
-        kind: kind.into(),
-        optional: optional == Some(true),
-        mode: mode.map_or(DEFAULT_MODE, bits),
+        kind: object.kind.into(),
+        optional: object.optional == Some(true),
+        mode: object.mode.map_or(DEFAULT_MODE, bits),
         items: items.ok_or(Unmovable::BadItem)?,
     })
 }

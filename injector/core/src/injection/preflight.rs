@@ -23,7 +23,7 @@ pub(super) fn check(
     settings: &InjectionSettings,
     features: Features,
 ) -> Result<Vec<String>, InjectionRefusal> {
-    let refuse = |message: String| Err(InjectionRefusal::Pod(message));
+    let refuse = |message: String| Err(InjectionRefusal(message));
     let spec = &pod.spec;
     if is_windows(spec) {
         return refuse(format!("Nudge's agent runs on Linux only, and this pod requests Windows; remove {INJECT}"));
@@ -105,7 +105,7 @@ fn check_restart(pod: &UserPod, name: &str, features: Features) -> Result<(), In
     } else {
         return Ok(());
     };
-    Err(InjectionRefusal::Pod(format!(
+    Err(InjectionRefusal(format!(
         "container {} takes another version by a restart in place ({NOTIFY}: in-place), {reason}",
         shorten(name)
     )))
@@ -118,7 +118,7 @@ pub(super) fn check_rules(raw: &Value) -> Result<(), InjectionRefusal> {
         items(container, "restartPolicyRules").any(|(_, rule)| rule["action"] == "RestartAllContainers")
     };
     let Some(container) = containers.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
-    Err(InjectionRefusal::Pod(format!(
+    Err(InjectionRefusal(format!(
         "container {} has a rule RestartAllContainers, and {NOTIFY}: in-place adds one to the agent; remove one of the two",
         shorten(container["name"].as_str().unwrap_or_default())
     )))
@@ -129,7 +129,7 @@ pub(super) fn check_policies(raw: &Value) -> Result<(), InjectionRefusal> {
     let may_end = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
     let mut containers = items(&raw["spec"], "containers").map(|(_, container)| container);
     let Some(container) = containers.find(may_end) else { return Ok(()) };
-    Err(InjectionRefusal::Pod(format!(
+    Err(InjectionRefusal(format!(
         "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
          two",
         shorten(container["name"].as_str().unwrap_or_default()),

@@ -9,54 +9,26 @@ const MAX_SHOWN_BYTES: usize = 80;
 
 /// The reason why a pod can't be injected, with the message for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InjectionRefusal {
-    /// An annotation has a value that is not allowed.
-    #[error("annotation {annotation}: {value:?} is not allowed: {allowed}")]
-    Value {
-        /// The annotation, with its prefix and its container.
-        annotation: String,
-        /// The value of the annotation, shortened.
-        value: String,
-        /// The rule for allowed values.
-        allowed: String,
-    },
-    /// An annotation names a container that the pod does not have.
-    #[error("annotation {annotation} names container {named:?}, which this pod does not have; it has {has}")]
-    Container {
-        /// The annotation, with its prefix and its container.
-        annotation: String,
-        /// The name in the annotation, shortened.
-        named: String,
-        /// The pod's containers.
-        has: String,
-    },
-    /// Two annotations exclude each other.
-    #[error("annotations {one} and {other} exclude each other: {message}")]
-    Both {
-        /// The name of the first annotation, with its value if it matters.
-        one: String,
-        /// The name of the second annotation, with its value if it matters.
-        other: String,
-        /// The user's choice.
-        message: String,
-    },
-    /// The pod itself can't be injected.
-    #[error("{0}")]
-    Pod(String),
-}
+#[error("{0}")]
+pub struct InjectionRefusal(pub(super) String);
 
 impl InjectionRefusal {
     pub(super) fn value(annotation: &str, value: &str, allowed: impl fmt::Display) -> Self {
-        Self::Value { annotation: shorten(annotation), value: shorten(value), allowed: allowed.to_string() }
+        let (annotation, value) = (shorten(annotation), shorten(value));
+        Self(format!("annotation {annotation}: {value:?} is not allowed: {allowed}"))
     }
 
     pub(super) fn both(one: &str, other: &str, message: &str) -> Self {
-        Self::Both { one: shorten(one), other: shorten(other), message: message.to_owned() }
+        Self(format!("annotations {} and {} exclude each other: {message}", shorten(one), shorten(other)))
     }
 
     pub(super) fn container<'a>(annotation: &str, named: &str, containers: impl IntoIterator<Item = &'a str>) -> Self {
         let containers = clip(containers.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
-        Self::Container { annotation: shorten(annotation), named: shorten(named), has: containers }
+        Self(format!(
+            "annotation {} names container {:?}, which this pod does not have; it has {containers}",
+            shorten(annotation),
+            shorten(named)
+        ))
     }
 }
 

@@ -71,8 +71,8 @@ impl UserPod {
         let mut stripped = raw.clone();
         strip(&mut stripped)?;
         let typed: Pod = serde_json::from_value(stripped)
-            .map_err(|error| InjectionRefusal::Pod(format!("this is not a pod: {error}")))?;
-        let spec = typed.spec.ok_or_else(|| InjectionRefusal::Pod("this pod has no spec".to_owned()))?;
+            .map_err(|error| InjectionRefusal(format!("this is not a pod: {error}")))?;
+        let spec = typed.spec.ok_or_else(|| InjectionRefusal("this pod has no spec".to_owned()))?;
         let init = spec.init_containers.iter().flatten().map(|container| UserContainer {
             role: if container.restart_policy.as_deref() == Some("Always") {
                 ContainerRole::Sidecar
@@ -205,7 +205,7 @@ pub(super) fn strip(raw: &mut Value) -> Result<(), InjectionRefusal> {
     for list in LISTS {
         if let Some((_, agent)) = items(spec, list).find(|(_, container)| is_agent(container)) {
             if !labelled && !has_agent_form(agent) {
-                return Err(InjectionRefusal::Pod(format!(
+                return Err(InjectionRefusal(format!(
                     "container name {} is reserved for Nudge's agent; rename this pod's container",
                     names::AGENT_CONTAINER
                 )));
@@ -216,7 +216,7 @@ pub(super) fn strip(raw: &mut Value) -> Result<(), InjectionRefusal> {
     for (_, volume) in items(spec, "volumes").filter(|(_, volume)| is_our_volume(volume)) {
         if !injected || !has_our_form(volume) {
             let name = shorten(volume["name"].as_str().unwrap_or_default());
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "volume name {name} is reserved for Nudge; rename this pod's volume"
             )));
         }
@@ -264,7 +264,7 @@ fn strip_container(container: &mut Value, originals: &BTreeMap<String, String>) 
         }
         if let Some(volume) = mounts.iter().filter_map(|mount| mount["name"].as_str()).find(|name| is_reserved(name)) {
             let (container, volume) = (shorten(&name), shorten(volume));
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "container {container} mounts volume {volume}, whose name is reserved for Nudge; remove the mount"
             )));
         }

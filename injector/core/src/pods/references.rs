@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::PodSpec;
 use nudge_api::PartKind;
 use nudge_protocol::pod::AGENT_CONTAINER;
 
 use super::pod_state::PodState;
-use crate::injection::{NamedObject, variable_objects, volume_objects};
+use crate::injection::{NamedObject, container_objects, variable_objects, volume_objects};
 
 /// The objects that pods and templates of workloads name, and for each of them one that names it, such as
 /// `Deployment web`.
@@ -22,7 +22,7 @@ pub fn read_kinds<'a>(name: &str, pods: impl Iterator<Item = &'a PodState>) -> B
     let mut kinds = BTreeSet::new();
     for pod in pods {
         let reads = |kind: &PartKind| pod.references.contains(&(*kind, name.to_owned()));
-        let read: Vec<PartKind> = [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(reads).collect();
+        let read: Vec<PartKind> = PartKind::ALL.into_iter().filter(reads).collect();
         kinds.extend(if read.is_empty() { vec![PartKind::ConfigMap] } else { read });
     }
     kinds
@@ -32,19 +32,15 @@ pub fn read_kinds<'a>(name: &str, pods: impl Iterator<Item = &'a PodState>) -> B
 pub fn references(spec: &PodSpec) -> References {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let volumes = spec.volumes.iter().flatten();
-    volumes.flat_map(volume_objects).chain(containers.flat_map(variable_objects)).map(NamedObject::key).collect()
+    volumes.flat_map(volume_objects).chain(containers.flat_map(variable_objects)).map(NamedObject::id).collect()
 }
 
 /// Returns the ConfigMaps and Secrets that the pod's containers read themselves, in variables and in volumes that they
 /// mount. The agent does not count, and neither does a volume whose mounts were moved.
 pub fn direct_references(spec: &PodSpec) -> References {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    let containers: Vec<&Container> = containers.filter(|container| container.name != AGENT_CONTAINER).collect();
-    let mounts = containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
-    let mounted: BTreeSet<&str> = mounts.map(|mount| mount.name.as_str()).collect();
-    let volumes = spec.volumes.iter().flatten().filter(|volume| mounted.contains(volume.name.as_str()));
-    let variables = containers.iter().flat_map(|container| variable_objects(container));
-    volumes.flat_map(volume_objects).chain(variables).map(NamedObject::key).collect()
+    let containers = containers.filter(|container| container.name != AGENT_CONTAINER);
+    containers.flat_map(|container| container_objects(spec, container)).map(NamedObject::id).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use nudge_protocol::Notify;
 use serde_json::json;
 
 use super::annotations::is_never_restarted;
-use super::objects_with_version::ObjectsWithVersion;
 use super::read_keys::{ReadKeys, read_keys};
 use crate::injection;
 use crate::injection::{PodReads, ReadPath, UpdateWay, is_updated_by_rollout, stated_way};
@@ -17,10 +16,8 @@ use crate::injection::{PodReads, ReadPath, UpdateWay, is_updated_by_rollout, sta
 /// The configs that the pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigUses {
-    /// The published ConfigMaps that the pods read themselves, with the keys that they read.
-    pub config_maps: BTreeMap<String, ReadKeys>,
-    /// The published Secrets that the pods read themselves, with the keys that they read.
-    pub secrets: BTreeMap<String, ReadKeys>,
+    /// The published objects that the pods read themselves, with the keys that they read.
+    pub objects: BTreeMap<(PartKind, String), ReadKeys>,
     /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates: their
     /// annotation says so, or they read files at their start.
     pub configs: BTreeSet<String>,
@@ -33,12 +30,10 @@ pub struct ConfigUses {
 }
 
 impl ConfigUses {
-    /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it
-    /// `holds` the version.
-    pub fn takes(&self, config: &str, published_objects: ObjectsWithVersion) -> bool {
-        let reads = (published_objects.config_map && self.config_maps.contains_key(config))
-            || (published_objects.secret && self.secrets.contains_key(config));
-        self.configs.contains(config) || reads
+    /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it is
+    /// one of the `published` ones, which have the version.
+    pub fn takes(&self, config: &str, published: &[PartKind]) -> bool {
+        self.configs.contains(config) || published.iter().any(|kind| self.keys_of(*kind, config).is_some())
     }
 
     /// Returns all names, each once.
@@ -48,15 +43,12 @@ impl ConfigUses {
 
     /// Returns the names of what the pods take only by a restart.
     fn fixed_names(&self) -> impl Iterator<Item = &String> {
-        self.config_maps.keys().chain(self.secrets.keys()).chain(&self.configs)
+        self.objects.keys().map(|(_, name)| name).chain(&self.configs)
     }
 
     /// Returns the keys of the object of this kind and name that the pods read; `None` if they do not read the object.
-    pub(super) fn keys_of(&self, kind: PartKind, name: &str) -> Option<&ReadKeys> {
-        match kind {
-            PartKind::ConfigMap => self.config_maps.get(name),
-            PartKind::Secret => self.secrets.get(name),
-        }
+    pub fn keys_of(&self, kind: PartKind, name: &str) -> Option<&ReadKeys> {
+        self.objects.get(&(kind, name.to_owned()))
     }
 
     /// Returns the advice about this config if the pods can't be restarted.
@@ -72,8 +64,7 @@ impl ConfigUses {
 
     /// Returns the objects that these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
-        let [config_maps, secrets] = [PartKind::ConfigMap, PartKind::Secret].map(|kind| read_keys(spec, kind));
-        Self { config_maps, secrets, ..Self::default() }
+        Self { objects: read_keys(spec), ..Self::default() }
     }
 
     /// Returns what pods read only at their start whose agent takes versions without a restart.
@@ -82,18 +73,15 @@ impl ConfigUses {
         let reads = PodReads::of(meta, spec);
         // Keys that the same pods read in other ways count, too: one more restart does no harm.
         let others = without_ignored_containers(meta, spec);
-        let [maps, secrets] = [PartKind::ConfigMap, PartKind::Secret].map(|kind| read_keys(&others, kind));
+        let keys = read_keys(&others);
         for container in reads.containers() {
             let config = container.config.to_string();
             for (_, path) in reads.fixed_reads(container.config.as_str(), |_| true) {
                 match path.object() {
-                    Some(PartKind::ConfigMap) => {
-                        let keys = maps.get(&config).cloned().unwrap_or(ReadKeys::All);
-                        uses.config_maps.insert(config.clone(), keys);
-                    }
-                    Some(PartKind::Secret) => {
-                        let keys = secrets.get(&config).cloned().unwrap_or(ReadKeys::All);
-                        uses.secrets.insert(config.clone(), keys);
+                    Some(kind) => {
+                        let object = (kind, config.clone());
+                        let keys = keys.get(&object).cloned().unwrap_or(ReadKeys::All);
+                        uses.objects.insert(object, keys);
                     }
                     None => _ = uses.configs.insert(config.clone()),
                 }
@@ -164,7 +152,7 @@ mod tests {
         let (meta, spec) = (serde_json::from_value(meta).unwrap(), serde_json::from_value(spec).unwrap());
         let uses = restart_uses(&meta, &spec);
         assert!(uses.configs.is_empty(), "{uses:?}");
-        uses.config_maps.into_keys().collect()
+        uses.objects.into_keys().filter(|(kind, _)| *kind == PartKind::ConfigMap).map(|(_, name)| name).collect()
     }
 
     fn configs(annotations: &Value, spec: Value) -> Vec<String> {
@@ -206,10 +194,9 @@ mod tests {
             "imagePullSecrets": [{"name": "pull"}],
         });
         let all = restart_uses(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap());
-        assert_eq!(all.secrets.keys().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
-        assert!(all.config_maps.is_empty());
-        let holds = |config_map, secret| ObjectsWithVersion { config_map, secret };
-        assert!(all.takes("by-env", holds(false, true)) && !all.takes("by-env", holds(true, false)));
+        let secrets = ["by-env", "by-env-from", "by-volume"].map(|name| (PartKind::Secret, name.to_owned()));
+        assert_eq!(all.objects.keys().cloned().collect::<Vec<_>>(), secrets, "a pull reads anew");
+        assert!(all.takes("by-env", &[PartKind::Secret]) && !all.takes("by-env", &[PartKind::ConfigMap]));
     }
 
     #[test]
@@ -293,7 +280,9 @@ mod tests {
             let meta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
             let uses = restart_uses(&meta, &serde_json::from_value(spec.clone()).unwrap());
             assert_eq!(uses.configs.iter().collect::<Vec<_>>(), ["one"]);
-            (uses.config_maps.into_keys().collect::<Vec<_>>(), uses.secrets.len())
+            let (maps, secrets): (Vec<_>, Vec<_>) =
+                uses.objects.into_keys().partition(|(kind, _)| *kind == PartKind::ConfigMap);
+            (maps.into_iter().map(|(_, name)| name).collect::<Vec<_>>(), secrets.len())
         };
         let all = ["by-env", "by-env-from", "by-sub-path", "by-volume", "of-web", "projected"].map(str::to_owned);
         assert_eq!(of(json!({"nudge.dev/notify": "rollout"})), (all.to_vec(), 1));

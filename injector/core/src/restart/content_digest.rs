@@ -53,11 +53,13 @@ fn content_digest<'a>(
             add(name, version_digests(config));
             continue;
         }
-        if let Some(keys) = uses.config_maps.get(name) {
-            add(name, object_digests(config, uses, PartKind::ConfigMap, keys, contents));
-        }
-        if let Some(keys) = uses.secrets.get(name) {
-            add(&format!("secret/{name}"), object_digests(config, uses, PartKind::Secret, keys, contents));
+        for kind in PartKind::ALL {
+            let title = match kind {
+                PartKind::ConfigMap => name.clone(),
+                PartKind::Secret => format!("secret/{name}"),
+            };
+            let digests = uses.keys_of(kind, name).map(|keys| object_digests(config, uses, kind, keys, contents));
+            add(&title, digests.flatten());
         }
     }
     has_content.then(|| ContentDigest::from(&*hex(&sum.finish().as_ref()[..16])))
@@ -83,8 +85,7 @@ fn object_digests(
     let version = match kind {
         _ if uses.has_live_agent => version_to_publish(status),
         _ if config.spec.agentless_policy == AgentlessPolicy::Ignore => None,
-        PartKind::ConfigMap => status.published_version.as_deref(),
-        PartKind::Secret => status.published_secret_version.as_deref(),
+        kind => kind.published_version(status),
     };
     let version = status.version(version?)?;
     if let ReadKeys::Named(keys) = keys
@@ -127,14 +128,17 @@ pub(super) mod tests {
     }
 
     fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<ContentDigest> {
-        let config_maps = names.iter().map(|&name| (name.to_owned(), ReadKeys::All)).collect();
-        digest(configs, &ConfigUses { config_maps, ..ConfigUses::default() })
+        let object = |&name: &&str| ((PartKind::ConfigMap, name.to_owned()), ReadKeys::All);
+        digest(configs, &ConfigUses { objects: names.iter().map(object).collect(), ..ConfigUses::default() })
     }
 
     #[test]
     fn with_an_agent_secrets_count_and_nothing_is_published() {
         let by_agent = ConfigUses { configs: ["shop".to_owned()].into(), ..ConfigUses::default() };
-        let both = ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..by_agent.clone() };
+        let both = ConfigUses {
+            objects: [((PartKind::ConfigMap, "shop".to_owned()), ReadKeys::All)].into(),
+            ..by_agent.clone()
+        };
         let with_secret = |digest: &str| {
             let mut config = config("shop", "1", "sha256:a");
             let status = config.status.as_mut().unwrap();
@@ -169,8 +173,8 @@ pub(super) mod tests {
         let map = status.versions[0].parts[0].clone();
         status.versions[0].parts.push(PartStatus { kind: PartKind::Secret, digest: "seal:b".to_owned(), ..map });
         let of_secret = |config: &VersionedConfig| {
-            let secrets = [("shop".to_owned(), ReadKeys::All)].into();
-            let uses = ConfigUses { secrets, ..ConfigUses::default() };
+            let objects = [((PartKind::Secret, "shop".to_owned()), ReadKeys::All)].into();
+            let uses = ConfigUses { objects, ..ConfigUses::default() };
             digest(std::slice::from_ref(config), &uses)
         };
         assert_eq!(of_secret(&config), None, "it is not published");

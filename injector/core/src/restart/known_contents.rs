@@ -15,9 +15,6 @@ use super::config_uses::ConfigUses;
 use super::read_keys::ReadKeys;
 use crate::versions::{Contents, Seals};
 
-/// The kinds of objects that pods read.
-const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
-
 /// A part of a sealed version.
 #[derive(Clone, Copy, Debug)]
 pub struct SealedPart<'a> {
@@ -71,7 +68,7 @@ impl KnownContents {
         let published = [&status.published_version, &status.published_secret_version, &status.target_version];
         let mut names: BTreeSet<&str> = published.into_iter().flatten().map(String::as_str).collect();
         if let Some(replaced) = &status.current_version {
-            names.extend(KINDS.into_iter().flat_map(|kind| start_versions(config, kind, replaced)));
+            names.extend(PartKind::ALL.into_iter().flat_map(|kind| start_versions(config, kind, replaced)));
         }
         let versions = status.versions.iter().filter(|version| names.contains(&*version.version));
         let parts = versions.flat_map(|version| {
@@ -104,7 +101,7 @@ impl KnownContents {
             published.is_some()
                 && start_versions(config, kind, replaced).into_iter().all(|version| published == named(version))
         };
-        let mut objects = KINDS.into_iter().filter_map(read).peekable();
+        let mut objects = PartKind::ALL.into_iter().filter_map(read).peekable();
         objects.peek().is_some() && objects.all(is_same)
     }
 }
@@ -189,13 +186,13 @@ pub(super) mod tests {
     }
 
     fn secret_uses(keys: &BTreeSet<String>) -> ConfigUses {
-        let secrets = [("shop".to_owned(), ReadKeys::Named(keys.clone()))].into();
-        ConfigUses { secrets, ..ConfigUses::default() }
+        let objects = [((PartKind::Secret, "shop".to_owned()), ReadKeys::Named(keys.clone()))].into();
+        ConfigUses { objects, ..ConfigUses::default() }
     }
 
     pub(crate) fn uses(keys: &BTreeSet<String>) -> ConfigUses {
-        let config_maps = [("shop".to_owned(), ReadKeys::Named(keys.clone()))].into();
-        ConfigUses { config_maps, ..ConfigUses::default() }
+        let objects = [((PartKind::ConfigMap, "shop".to_owned()), ReadKeys::Named(keys.clone()))].into();
+        ConfigUses { objects, ..ConfigUses::default() }
     }
 
     #[test]
@@ -214,16 +211,20 @@ pub(super) mod tests {
         assert_eq!(missing.len(), 2);
         assert!(nothing.missing_parts(&reads_x, "other", &config).is_empty());
         assert!(!contents.is_unaffected(&reads_y, "shop", &config, None), "it is not known what is replaced");
-        let secrets = [("shop".to_owned(), ReadKeys::Named(["y".to_owned()].into()))].into();
-        let with_secret = ConfigUses { secrets, ..reads_y.clone() };
+        let reads_y_and = |keys: ReadKeys| {
+            let mut uses = reads_y.clone();
+            uses.objects.insert((PartKind::Secret, "shop".to_owned()), keys);
+            uses
+        };
+        let with_secret = reads_y_and(ReadKeys::Named(["y".to_owned()].into()));
         assert!(is_unaffected(&contents, &with_secret), "no Secret is published");
         let mut published = config.clone();
         published.status.as_mut().unwrap().published_secret_version = Some("new".to_owned());
         assert!(contents.is_unaffected(&with_secret, "shop", &published, Some("old")), "no version has a Secret");
-        let of_secret = [("shop".to_owned(), ReadKeys::All)].into();
-        let whole_secret = ConfigUses { secrets: of_secret, ..reads_y.clone() };
+        let whole_secret = reads_y_and(ReadKeys::All);
         assert!(!contents.is_unaffected(&whole_secret, "shop", &published, Some("old")), "all keys count");
-        let all = ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..ConfigUses::default() };
+        let all = [((PartKind::ConfigMap, "shop".to_owned()), ReadKeys::All)].into();
+        let all = ConfigUses { objects: all, ..ConfigUses::default() };
         assert!(!is_unaffected(&contents, &all) && nothing.missing_parts(&all, "shop", &config).is_empty());
     }
 

@@ -12,7 +12,6 @@ mod health_tests;
 mod known_contents;
 mod next_restart;
 mod object_report;
-mod objects_with_version;
 mod pods_behind;
 mod probes;
 mod read_keys;
@@ -32,12 +31,11 @@ pub use evictions::{NextEviction, PodGroup, ReplaceablePod, Staleness, next_evic
 pub use known_contents::{KnownContents, SealedPart};
 pub use next_restart::{NextRestart, RestartSituation, UNDECIDED_MESSAGE, next_restart};
 pub use object_report::{ObjectReport, RestartReport, write_restart_condition};
-pub use objects_with_version::ObjectsWithVersion;
 pub use pods_behind::{
     LivePods, PodsBehind, add_live_pods_behind, count_pods_behind, has_rolling_update, judge_pods_behind,
 };
 pub use read_keys::ReadKeys;
 pub use restart_attempts::{RETRY_SECONDS, RestartAttempts, RolloutPart};
 pub use restart_goal::{RestartGoal, is_restarting};
-pub use start_times::{StartState, StartTimes, objects_with_version, starts_with_target};
+pub use start_times::{StartState, StartTimes, objects_with_version, published_kinds, starts_with_target};
 pub use workload::{PodRestarts, ReplicaCounts, TargetedWorkload, UpdateBlock, Workload, WorkloadProgress};

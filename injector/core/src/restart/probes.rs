@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use nudge_protocol::pod::AGENT_CONTAINER;
 
-use crate::pods::references;
+use crate::injection::container_objects;
 
 /// Returns the long-running containers, without the agent. Init containers that end are done before a pod can be up.
 pub(super) fn long_running_containers(spec: &PodSpec) -> Vec<&Container> {
@@ -17,13 +17,8 @@ pub(super) fn long_running_containers(spec: &PodSpec) -> Vec<&Container> {
 /// Returns whether a container that reads one of these configs has no readiness probe. If no container is known to read
 /// one, returns whether no container has a probe.
 pub(super) fn is_unprobed(spec: &PodSpec, containers: &[&Container], configs: &BTreeSet<&String>) -> bool {
-    let reads = |container: &&&Container| {
-        let mounts = |volume: &Volume| container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name);
-        let volumes = spec.volumes.iter().flatten().filter(|volume| mounts(volume)).cloned().collect();
-        let pod_of_one =
-            PodSpec { containers: vec![(**container).clone()], volumes: Some(volumes), ..PodSpec::default() };
-        references(&pod_of_one).iter().any(|(_, name)| configs.contains(name))
-    };
+    let is_config = |name: &str| configs.iter().any(|config| *config == name);
+    let reads = |container: &&&Container| container_objects(spec, container).any(|object| is_config(object.name));
     let is_probed = |container: &Container| container.readiness_probe.is_some();
     let readers: Vec<_> = containers.iter().filter(reads).collect();
     if readers.is_empty() {

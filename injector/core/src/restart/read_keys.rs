@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, KeyToPath, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, KeyToPath, PodSpec, VolumeMount};
 use nudge_api::PartKind;
 
-use crate::injection::is_part;
+use crate::injection::{NamedObject, is_part, variable_objects, volume_objects};
 
 /// The keys of a ConfigMap or a Secret that pods read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ impl ReadKeys {
     }
 }
 
-/// Returns the objects of this kind that the pods read, by volumes and variables, with their keys.
-pub(super) fn read_keys(spec: &PodSpec, kind: PartKind) -> BTreeMap<String, ReadKeys> {
-    let mut objects: BTreeMap<String, ReadKeys> = BTreeMap::new();
-    let mut add = |name: &str, keys: ReadKeys| match objects.get_mut(name) {
+/// Returns the objects that the pods read, by volumes and variables, with their keys.
+pub(super) fn read_keys(spec: &PodSpec) -> BTreeMap<(PartKind, String), ReadKeys> {
+    let mut objects: BTreeMap<(PartKind, String), ReadKeys> = BTreeMap::new();
+    let mut add = |object: NamedObject<'_>, keys: ReadKeys| match objects.get_mut(&object.id()) {
         Some(before) => before.extend(keys),
-        None => _ = objects.insert(name.to_owned(), keys),
+        None => _ = objects.insert(object.id(), keys),
     };
     let containers: Vec<&Container> = spec.init_containers.iter().flatten().chain(&spec.containers).collect();
     for volume in spec.volumes.iter().flatten() {
@@ -43,76 +43,35 @@ pub(super) fn read_keys(spec: &PodSpec, kind: PartKind) -> BTreeMap<String, Read
             .flat_map(|container| container.volume_mounts.iter().flatten())
             .filter(|mount| mount.name == volume.name)
             .collect();
-        for (name, items) in volume_sources(volume, kind) {
+        for object in volume_objects(volume) {
             // A volume that no container mounts counts as if one did.
             if mounts.is_empty() {
-                add(name, volume_keys(items));
+                add(object, volume_keys(object.items));
             }
             for mount in &mounts {
-                add(name, mounted_keys(mount, items));
+                add(object, mounted_keys(mount, object.items));
             }
         }
     }
-    for container in containers {
-        for name in container.env_from.iter().flatten().filter_map(|source| whole_source(source, kind)) {
-            add(name, ReadKeys::All);
-        }
-        let values = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
-        for (name, key) in values.filter_map(|value| key_source(value, kind)) {
-            add(name, ReadKeys::named([key]));
-        }
+    for object in containers.into_iter().flat_map(variable_objects) {
+        add(object, object.key.map_or(ReadKeys::All, |key| ReadKeys::named([key])));
     }
     objects
 }
 
-/// Returns the objects of this kind that a volume has, each with its items.
-fn volume_sources(volume: &Volume, kind: PartKind) -> Vec<(&str, Option<&[KeyToPath]>)> {
-    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-    match kind {
-        PartKind::ConfigMap => {
-            let own = volume.config_map.iter().map(|source| (&*source.name, source.items.as_deref()));
-            let projected = projected.filter_map(|source| source.config_map.as_ref());
-            own.chain(projected.map(|source| (&*source.name, source.items.as_deref()))).collect()
-        }
-        PartKind::Secret => {
-            let own = volume.secret.iter();
-            let own = own.filter_map(|source| Some((source.secret_name.as_deref()?, source.items.as_deref())));
-            let projected = projected.filter_map(|source| source.secret.as_ref());
-            own.chain(projected.map(|source| (&*source.name, source.items.as_deref()))).collect()
-        }
-    }
-}
-
-/// Returns the object of this kind whose keys are all variables.
-fn whole_source(source: &EnvFromSource, kind: PartKind) -> Option<&str> {
-    match kind {
-        PartKind::ConfigMap => source.config_map_ref.as_ref().map(|map| map.name.as_str()),
-        PartKind::Secret => source.secret_ref.as_ref().map(|secret| secret.name.as_str()),
-    }
-}
-
-/// Returns the object of this kind and the key whose value a variable has.
-fn key_source(source: &EnvVarSource, kind: PartKind) -> Option<(&str, &str)> {
-    match kind {
-        PartKind::ConfigMap => source.config_map_key_ref.as_ref().map(|map| (&*map.name, &*map.key)),
-        PartKind::Secret => source.secret_key_ref.as_ref().map(|secret| (&*secret.name, &*secret.key)),
-    }
-}
-
 /// Returns the keys of a volume with these items.
-fn volume_keys(items: Option<&[KeyToPath]>) -> ReadKeys {
-    let named = |items: &[KeyToPath]| ReadKeys::named(items.iter().map(|item| item.key.as_str()));
-    items.filter(|items| !items.is_empty()).map_or(ReadKeys::All, named)
+fn volume_keys(items: &[KeyToPath]) -> ReadKeys {
+    if items.is_empty() { ReadKeys::All } else { ReadKeys::named(items.iter().map(|item| item.key.as_str())) }
 }
 
 /// Returns the keys of a volume with these items that a mount shows. A path that names no file shows all of them.
-fn mounted_keys(mount: &VolumeMount, items: Option<&[KeyToPath]>) -> ReadKeys {
+fn mounted_keys(mount: &VolumeMount, items: &[KeyToPath]) -> ReadKeys {
     let path = mount.sub_path.as_deref().filter(|_| is_part(mount) && mount.sub_path_expr.is_none());
     match (path, volume_keys(items)) {
         // The kubelet's own names begin with two dots: `..data` shows all keys.
         (Some(path), ReadKeys::All) if !path.contains('/') && !path.starts_with("..") => ReadKeys::named([path]),
         (Some(path), volume_keys) => {
-            let item = items.into_iter().flatten().find(|item| item.path == path);
+            let item = items.iter().find(|item| item.path == path);
             item.map_or(volume_keys, |item| ReadKeys::named([item.key.as_str()]))
         }
         (None, volume_keys) => volume_keys,
@@ -130,7 +89,9 @@ mod tests {
     }
 
     fn read_objects(containers: &Value, volumes: &Value, kind: PartKind) -> BTreeMap<String, ReadKeys> {
-        read_keys(&serde_json::from_value(json!({"containers": containers, "volumes": volumes})).unwrap(), kind)
+        let spec = serde_json::from_value(json!({"containers": containers, "volumes": volumes})).unwrap();
+        let objects = read_keys(&spec).into_iter().filter(|((of_object, _), _)| *of_object == kind);
+        objects.map(|((_, name), keys)| (name, keys)).collect()
     }
 
     #[test]

@@ -5,7 +5,6 @@ use nudge_api::{AgentlessPolicy, PartKind, RolloutStage, VersionedConfig, Versio
 
 use super::config_uses::ConfigUses;
 use super::known_contents::KnownContents;
-use super::objects_with_version::ObjectsWithVersion;
 use crate::keys::ConfigKey;
 use crate::pods::PodState;
 
@@ -20,8 +19,8 @@ pub struct RestartGoal<'a> {
     pub status: &'a VersionedConfigStatus,
     /// The version that workloads take.
     pub version: &'a str,
-    /// The published objects that hold the version.
-    pub published_objects: ObjectsWithVersion,
+    /// The kinds of the published objects that have the version.
+    pub published_objects: &'a [PartKind],
     /// The kinds of objects that bring the version.
     pub objects: &'a [PartKind],
     /// Whether pods return from another version.
@@ -34,12 +33,12 @@ pub struct RestartGoal<'a> {
     pub now: Timestamp,
 }
 
-impl RestartGoal<'_> {
+impl<'a> RestartGoal<'a> {
     /// Returns the published objects that are a reason to restart workloads without an agent.
-    pub fn agentless_objects(&self) -> ObjectsWithVersion {
+    pub fn agentless_objects(&self) -> &'a [PartKind] {
         match self.config.spec.agentless_policy {
             AgentlessPolicy::Restart => self.published_objects,
-            AgentlessPolicy::Ignore => ObjectsWithVersion::default(),
+            AgentlessPolicy::Ignore => &[],
         }
     }
 
@@ -47,7 +46,8 @@ impl RestartGoal<'_> {
     pub fn is_unaffected(&self, uses: &ConfigUses, contents: &KnownContents) -> bool {
         let Self { key, config, status, is_return, .. } = self;
         let replaced = if *is_return { &status.target_version } else { &status.current_version };
-        self.published_objects.any() && contents.is_unaffected(uses, key.name.as_str(), config, replaced.as_deref())
+        !self.published_objects.is_empty()
+            && contents.is_unaffected(uses, key.name.as_str(), config, replaced.as_deref())
     }
 
     /// Returns whether pods with these uses take the version by a restart. The policy is about those without an agent.
@@ -64,12 +64,8 @@ impl RestartGoal<'_> {
 
     /// Returns whether a restart of this pod, whose agent takes versions without one, brings it the version.
     pub fn is_helped_by_restart(&self, pod: &PodState) -> bool {
-        let holds = |kind: PartKind| match kind {
-            PartKind::ConfigMap => self.published_objects.config_map,
-            PartKind::Secret => self.published_objects.secret,
-        };
-        let mut fixed_reads =
-            pod.reads.fixed_reads(self.key.name.as_str(), |kind| self.objects.contains(&kind) && holds(kind));
+        let brings = |kind: PartKind| self.objects.contains(&kind) && self.published_objects.contains(&kind);
+        let mut fixed_reads = pod.reads.fixed_reads(self.key.name.as_str(), brings);
         !pod.is_by_restart() && fixed_reads.next().is_some()
     }
 }

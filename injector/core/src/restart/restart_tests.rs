@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::Reason;
+use nudge_api::{PartKind, Reason};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +19,10 @@ pub(super) fn workload(name: &str) -> Workload {
         kind: WorkloadKind::Deployment,
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
-        uses: ConfigUses { config_maps: [("shop".to_owned(), ReadKeys::All)].into(), ..ConfigUses::default() },
+        uses: ConfigUses {
+            objects: [((PartKind::ConfigMap, "shop".to_owned()), ReadKeys::All)].into(),
+            ..ConfigUses::default()
+        },
         digest: None,
         last_mark: None,
         owner: None,

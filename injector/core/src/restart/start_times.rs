@@ -1,6 +1,7 @@
 //! Whether what a pod reads only at its start is the version that pods should run.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{PartKind, RolloutStage, VersionedConfig, VersionedConfigStatus};
 
@@ -8,14 +9,12 @@ use crate::injection::ReadPath;
 use crate::pods::PodState;
 
 /// The times since which new pods start with a version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartTimes {
     /// The time since which the agent of every new pod has the version.
     assigned: Option<Timestamp>,
-    /// The time since which the published ConfigMap holds the version.
-    config_map: Option<Timestamp>,
-    /// The time since which the published Secret holds the version.
-    secret: Option<Timestamp>,
+    /// The times since which published objects have the version.
+    published: BTreeMap<PartKind, Timestamp>,
 }
 
 /// The state of what a pod read at its start.
@@ -42,15 +41,12 @@ pub enum StartState {
 impl StartTimes {
     /// Returns the times of this version by the status of its config.
     pub fn of(status: &VersionedConfigStatus, version: &str) -> Self {
-        let since = |current: &Option<String>, time: &Option<Time>| {
-            time.as_ref().filter(|_| current.as_deref() == Some(version)).map(|time| time.0)
-        };
+        let since = |kind: PartKind| Some((kind, kind.publish_time(status)?.0));
         let rollout = &status.rollout;
         let is_restarting = rollout.stage == Some(RolloutStage::Restarting);
         Self {
             assigned: rollout.progress_time.as_ref().filter(|_| is_restarting).map(|time| time.0),
-            config_map: since(&status.published_version, &status.publish_time),
-            secret: since(&status.published_secret_version, &status.secret_publish_time),
+            published: published_kinds(status, version).into_iter().filter_map(since).collect(),
         }
     }
 
@@ -61,13 +57,10 @@ impl StartTimes {
         for (container, path) in pod.reads.fixed_reads(config, |kind| objects.contains(&kind)) {
             let since = match path.object() {
                 None => self.assigned,
-                Some(kind) => {
-                    let since = if kind == PartKind::Secret { self.secret } else { self.config_map };
-                    if since.is_none() {
-                        return StartState::ObjectLacksVersion { container: container.to_owned(), kind };
-                    }
-                    since
-                }
+                Some(kind) => match self.published.get(&kind) {
+                    None => return StartState::ObjectLacksVersion { container: container.to_owned(), kind },
+                    since => since.copied(),
+                },
             };
             // Times have whole seconds: a pod of the same second may have the older content.
             if pod.created <= since.map(Timestamp::as_second).or(Some(i64::MAX)) {
@@ -101,7 +94,12 @@ pub fn starts_with_target(
 pub fn objects_with_version(config: &VersionedConfig, status: &VersionedConfigStatus, version: &str) -> Vec<PartKind> {
     let parts = status.version(version).map(|version| version.parts.as_slice()).unwrap_or_default();
     let is_brought = |kind: &PartKind| config.spec.owns(*kind) && parts.iter().any(|part| part.kind == *kind);
-    [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(is_brought).collect()
+    PartKind::ALL.into_iter().filter(is_brought).collect()
+}
+
+/// Returns the kinds of the published objects that have the version by this status.
+pub fn published_kinds(status: &VersionedConfigStatus, version: &str) -> Vec<PartKind> {
+    PartKind::ALL.into_iter().filter(|kind| kind.published_version(status) == Some(version)).collect()
 }
 
 #[cfg(test)]
@@ -131,8 +129,13 @@ mod tests {
     #[test]
     fn variables_are_those_of_the_object_at_the_start() {
         let reader = pod(&json!([{"name": "app", "envFrom": [{"configMapRef": {"name": "shop"}}]}]), &json!([]));
+        let published = |config_map: Option<Timestamp>| {
+            [(PartKind::ConfigMap, config_map), (PartKind::Secret, at(50))]
+                .into_iter()
+                .filter_map(|(kind, time)| Some((kind, time?)))
+        };
         let state = |config_map, objects: &[PartKind]| {
-            let times = StartTimes { config_map, assigned: at(50), secret: at(50) };
+            let times = StartTimes { published: published(config_map).collect(), assigned: at(50) };
             times.state_of(&reader, "shop", objects)
         };
         let container = || "app".to_owned();

@@ -12,9 +12,6 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// The kinds of a config's objects, in the order of the parts of a version.
-const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
-
 /// Returns the merge patch from an object to one with the new contents. It applies to exactly this object as it
 /// was read.
 pub(super) fn patch(object: &PublishedObject, contents: &Contents) -> Value {
@@ -68,7 +65,7 @@ impl ConfigText {
     pub(crate) async fn read(session: &Session, config: &VersionedConfig) -> Result<Self, Failure> {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let mut text = Self { objects: BTreeMap::new(), lacks_secret: false };
-        for kind in KINDS.into_iter().filter(|kind| config.spec.owns(*kind)) {
+        for kind in PartKind::ALL.into_iter().filter(|kind| config.spec.owns(*kind)) {
             match session.read_part(kind, name).await {
                 Ok(object) => text.objects.extend(object.map(|object| (kind, object))),
                 Err(failure) if failure.status == 403 && kind == PartKind::Secret => text.lacks_secret = true,

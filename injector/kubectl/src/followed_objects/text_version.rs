@@ -41,7 +41,7 @@ fn description(
     mut objects: BTreeMap<PartKind, PublishedObject>,
 ) -> Option<String> {
     let mut content = Content::default();
-    for kind in [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(|kind| config.spec.owns(*kind)) {
+    for kind in PartKind::ALL.into_iter().filter(|kind| config.spec.owns(*kind)) {
         match read_object(kind, name, objects.remove(&kind)) {
             Ok(text) if kind == PartKind::ConfigMap => content.open = text.contents,
             Ok(text) => content.secret = text.contents,

@@ -151,7 +151,7 @@ impl PlannedVersion {
         let mut planned = Self::of(config);
         let mut contents = ContentsByKind::new();
         let mut objects = stored.objects;
-        for kind in [PartKind::ConfigMap, PartKind::Secret].into_iter().filter(|kind| planned.config.spec.owns(*kind)) {
+        for kind in PartKind::ALL.into_iter().filter(|kind| planned.config.spec.owns(*kind)) {
             if let Some(written) = written.get(&kind) {
                 contents.insert(kind, written.clone());
             } else if kind == PartKind::Secret && lacks_secret {

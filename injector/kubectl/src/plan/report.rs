@@ -12,7 +12,7 @@ use nudge_core::config::PlannedMove;
 use nudge_core::identity::Identity;
 use nudge_core::injection::{PodReads, Uptake, stated_keys};
 use nudge_core::pods::{PodState, pod_state, unprobed_containers};
-use nudge_core::restart::{ObjectsWithVersion, ReadKeys, Workload};
+use nudge_core::restart::{ReadKeys, Workload};
 use nudge_core::rollout::{Now, PlannedStep, SteadyTime, Subjects, is_same_content, move_time};
 use nudge_core::versions::object_name;
 use nudge_protocol::Notify;
@@ -294,11 +294,10 @@ fn effect(uptake: Uptake) -> Effect {
 fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> {
     let config = &subject.planned.config;
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let owns = |kind| config.spec.owns(kind);
-    let owned = ObjectsWithVersion { config_map: owns(PartKind::ConfigMap), secret: owns(PartKind::Secret) };
+    let owned: &[PartKind] = &config.spec.objects;
     let published = match config.spec.agentless_policy {
         AgentlessPolicy::Restart => owned,
-        AgentlessPolicy::Ignore => ObjectsWithVersion::default(),
+        AgentlessPolicy::Ignore => &[],
     };
     let plan = |workload: &Workload| {
         let reads = reading(workload, name, owned);
@@ -322,30 +321,24 @@ fn restarts(subject: &Subject, changed: Option<&[KeyPlan]>) -> Vec<RestartPlan> 
 }
 
 /// Returns whether the pods of the workload read single keys of the objects alone, and none of these changes.
-fn is_unaffected(
-    workload: &Workload,
-    config: &str,
-    published: ObjectsWithVersion,
-    changed: Option<&[KeyPlan]>,
-) -> bool {
+fn is_unaffected(workload: &Workload, config: &str, published: &[PartKind], changed: Option<&[KeyPlan]>) -> bool {
     let uses = &workload.uses;
-    let map = uses.config_maps.get(config).filter(|_| published.config_map);
-    let secret = uses.secrets.get(config).filter(|_| published.secret);
+    let read: Vec<&ReadKeys> = published.iter().filter_map(|kind| uses.keys_of(*kind, config)).collect();
     let is_same = |keys: &ReadKeys| match keys {
         ReadKeys::All => false,
         ReadKeys::Named(keys) => !may_change(changed, |key| keys.contains(key)),
     };
-    !uses.configs.contains(config) && (map.is_some() || secret.is_some()) && map.into_iter().chain(secret).all(is_same)
+    !uses.configs.contains(config) && !read.is_empty() && read.into_iter().all(is_same)
 }
 
 /// Describes why the workload takes the version only by a restart.
-fn reading(workload: &Workload, config: &str, owned: ObjectsWithVersion) -> String {
+fn reading(workload: &Workload, config: &str, owned: &[PartKind]) -> String {
     if workload.uses.configs.contains(config) {
         return "its pods have notify: rollout".to_owned();
     }
-    let map = (owned.config_map && workload.uses.config_maps.contains_key(config)).then_some(PartKind::ConfigMap);
-    let secret = (owned.secret && workload.uses.secrets.contains_key(config)).then_some(PartKind::Secret);
-    let objects: Vec<String> = map.into_iter().chain(secret).map(|kind| object_name(kind, config)).collect();
+    let is_read = |kind: &PartKind| owned.contains(kind) && workload.uses.keys_of(*kind, config).is_some();
+    let objects = PartKind::ALL.into_iter().filter(is_read).map(|kind| object_name(kind, config));
+    let objects: Vec<String> = objects.collect();
     let agent = if workload.uses.has_live_agent { "" } else { " without an agent" };
     format!("its pods read {}{agent}", objects.join(" and "))
 }

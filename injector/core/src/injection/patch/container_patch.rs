@@ -35,7 +35,7 @@ impl ContainerPatch {
             if !member.container.env.iter().flatten().any(|variable| variable.name == variable_name) {
                 patch.variables.push(variable);
             } else if variable_name == POD_IP {
-                return Err(InjectionRefusal::Pod(format!(
+                return Err(InjectionRefusal(format!(
                     "container {} sets variable {POD_IP}, which is reserved for Nudge; rename the variable",
                     shorten(name)
                 )));
@@ -61,7 +61,7 @@ impl ContainerPatch {
         let sets = |name: &str| member.container.env.iter().flatten().any(|variable| variable.name == name);
         for key in keys.iter().map(VariableName::as_str) {
             if sets(key) {
-                return Err(InjectionRefusal::Pod(format!(
+                return Err(InjectionRefusal(format!(
                     "container {0} sets variable {1} itself, and annotation {2}.{0} requests it too; remove one of the two",
                     shorten(member.name()),
                     shorten(key),
@@ -96,7 +96,7 @@ impl ContainerPatch {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),
                 None => "mount it elsewhere".to_owned(),
             };
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "container {name} mounts a volume at {taken}, where Nudge's files would be; {remedy}, or exclude the container with \
                  annotation {CONTAINERS}"
             )));

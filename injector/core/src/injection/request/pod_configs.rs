@@ -29,7 +29,7 @@ pub(in crate::injection) fn resolve_configs(
         None => referenced_configs(pod, request, facts, &settings.foreign_containers)?,
     };
     if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
-        return Err(InjectionRefusal::Pod(format!(
+        return Err(InjectionRefusal(format!(
             "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of \
              VersionedConfig {name} does not name it; add it there, or name other configs with annotation {CONFIGS}",
             shorten(pod.service_account())
@@ -94,7 +94,7 @@ fn referenced_configs(
     // The configs of a pod are fixed when the pod is created, so a config that is created later would never be among
     // them.
     if let Some(missing) = referenced.iter().find(|reference| reference.required && !exists(reference)) {
-        return Err(InjectionRefusal::Pod(format!(
+        return Err(InjectionRefusal(format!(
             "its containers use ConfigMap {}, which does not exist; create it first, or name the pod's configs with annotation {CONFIGS}",
             missing.name
         )));
@@ -139,7 +139,7 @@ fn referenced_configs(
     if let Some(first) = unlabelled.first() {
         let names = shorten(&unlabelled.join(", "));
         if configs.is_empty() {
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "this pod's containers use no config; if a ConfigMap of theirs ({names}) is to become one, {}, or name the pod's configs with \
                  annotation {CONFIGS}",
                 baseline_instruction(first)
@@ -149,18 +149,18 @@ fn referenced_configs(
     }
     if configs.is_empty() {
         if let Some(first) = ordinary.first() {
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "its containers use no config: {first}; name the pod's configs with annotation {CONFIGS}, or remove {INJECT}"
             )));
         }
-        return Err(InjectionRefusal::Pod(format!(
+        return Err(InjectionRefusal(format!(
             "no container of this pod uses a ConfigMap that exists and may change (not immutable); name its configs with annotation \
              {CONFIGS}, such as {CONFIGS}: shop"
         )));
     }
     warnings.extend(ordinary.into_iter().map(|cause| format!("{cause}; the pod reads it as it would without Nudge")));
     if configs.len() > MAX_CONFIGS {
-        return Err(InjectionRefusal::Pod(format!(
+        return Err(InjectionRefusal(format!(
             "this pod's containers use {} configs, and a pod can have at most {MAX_CONFIGS} configs; name its configs with annotation {CONFIGS}",
             configs.len()
         )));

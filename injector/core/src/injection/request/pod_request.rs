@@ -254,7 +254,7 @@ impl AnnotationReader<'_> {
         ] {
             if count > max {
                 let message = format!("annotations {base}.… request {count} {items}, and a pod can have at most {max}");
-                return Err(InjectionRefusal::Pod(message));
+                return Err(InjectionRefusal(message));
             }
         }
         for name in request.webhooks.keys() {
@@ -319,7 +319,7 @@ impl AnnotationReader<'_> {
     /// Checks that the container exists and keeps running, so that it can be notified.
     fn check_notified(&self, annotation: &str, name: &str) -> Result<(), InjectionRefusal> {
         if self.member(annotation, name)? == ContainerRole::Init {
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "annotation {} names init container {}, which ends before the agent can notify it of a change; remove the annotation",
                 shorten(annotation),
                 shorten(name)

@@ -1,12 +1,11 @@
 //! The ConfigMaps and Secrets that the containers of a pod reference.
 
-use k8s_openapi::api::core::v1::{Container, Volume};
 use nudge_api::PartKind;
 use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
 use crate::baseline::{BUNDLES, RESERVED};
-use crate::injection::named_objects::{NamedObject, variable_objects, volume_objects};
+use crate::injection::named_objects::{NamedObject, container_objects};
 use crate::injection::refusal::InjectionRefusal;
 use crate::injection::user_pod::{UserContainer, UserPod};
 
@@ -26,7 +25,8 @@ pub(super) struct ConfigReference {
 pub(super) fn references(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<ConfigReference> {
     let mut references: Vec<ConfigReference> = Vec::new();
     for member in referencing_members(pod, named, foreign) {
-        let objects = objects_of(pod, &member.container).filter(|object| object.kind == PartKind::ConfigMap);
+        let objects =
+            container_objects(&pod.spec, &member.container).filter(|object| object.kind == PartKind::ConfigMap);
         for NamedObject { name, optional, .. } in objects {
             if name == RESERVED || ConfigName::new(name).is_err() {
                 continue;
@@ -49,7 +49,8 @@ pub(super) fn is_bundle(name: &str) -> bool {
 /// Returns the Secrets that the same containers reference, each once, in their order.
 pub(super) fn referenced_secrets(pod: &UserPod, named: Option<&[String]>, foreign: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    let objects = referencing_members(pod, named, foreign).flat_map(|member| objects_of(pod, &member.container));
+    let objects =
+        referencing_members(pod, named, foreign).flat_map(|member| container_objects(&pod.spec, &member.container));
     for NamedObject { name, .. } in objects.filter(|object| object.kind == PartKind::Secret) {
         if ConfigName::new(name).is_ok() && !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
@@ -71,22 +72,12 @@ fn referencing_members<'a>(
     })
 }
 
-fn mounted_volumes<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = &'a Volume> {
-    let mounts = container.volume_mounts.iter().flatten();
-    mounts.filter_map(|mount| pod.spec.volumes.iter().flatten().find(|volume| volume.name == mount.name))
-}
-
-/// Returns the objects that one container references.
-fn objects_of<'a>(pod: &'a UserPod, container: &'a Container) -> impl Iterator<Item = NamedObject<'a>> {
-    variable_objects(container).chain(mounted_volumes(pod, container).flat_map(volume_objects))
-}
-
 /// Refuses a pod that references too many objects to look up.
 pub(super) fn check_count(count: usize) -> Result<(), InjectionRefusal> {
     if count <= MAX_REFERENCES {
         return Ok(());
     }
-    Err(InjectionRefusal::Pod(format!(
+    Err(InjectionRefusal(format!(
         "this pod's containers use {count} ConfigMaps, and at most {MAX_REFERENCES} are looked up; name its configs with \
          annotation {CONFIGS}"
     )))

@@ -65,7 +65,7 @@ pub(in crate::injection) fn check_unknown_keys(
     if unknown.len() > MAX_NAMED_ANNOTATIONS {
         lines.push(format!("and {} more", unknown.len() - MAX_NAMED_ANNOTATIONS));
     }
-    Err(InjectionRefusal::Pod(lines.join("; ")))
+    Err(InjectionRefusal(lines.join("; ")))
 }
 
 #[cfg(test)]

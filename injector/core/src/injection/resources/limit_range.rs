@@ -53,7 +53,7 @@ impl Bounds {
         let value = own.unwrap_or_else(|| default.max(self.min.unwrap_or_default()));
         let bound = |name: &str, bound: Quantity| {
             let (value, bound) = (write(value), write(bound));
-            InjectionRefusal::Pod(format!(
+            InjectionRefusal(format!(
                 "a LimitRange of this namespace has {name} {bound} for a container, and Nudge's agent has {value}; set annotation {annotation} to \
                  a value that fits, such as {annotation}: {bound}"
             ))
@@ -75,7 +75,7 @@ pub(super) fn fit(
 ) -> Result<AgentResources, InjectionRefusal> {
     let bounds = Bounds::of(ranges, "memory");
     if let Some(max) = bounds.max.filter(|max| *max < MIN_MEMORY) {
-        return Err(InjectionRefusal::Pod(format!(
+        return Err(InjectionRefusal(format!(
             "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({AGENT_MEMORY}); raise the maximum",
             max.memory(),
             MIN_MEMORY.memory()
@@ -97,7 +97,7 @@ pub(super) fn fit(
     if let Some(ratio) = bounds.ratio {
         let min = limit.divided_up(ratio);
         if cpu < min && request.cpu.is_some() {
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "a LimitRange of this namespace has maxLimitRequestRatio {ratio} for a container's cpu, and Nudge's agent has limit {limit}; \
                  set annotation {AGENT_CPU} to {min} or more"
             )));
@@ -122,7 +122,7 @@ pub(super) fn check_pod(
         let sum = pod_usage(pod, resource).plus(own);
         if sum > max {
             let write = |amount: Quantity| if resource == "cpu" { amount.to_string() } else { amount.memory() };
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "a LimitRange of this namespace has max {resource} {} for a pod, and with Nudge's agent ({}) this pod has {}; lower its containers' \
                  or set annotation {annotation}",
                 write(max),

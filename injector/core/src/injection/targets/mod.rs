@@ -42,7 +42,7 @@ impl<'a> Targets<'a> {
             let candidates = pod.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
             let candidates: Vec<&UserContainer> = candidates.collect();
             if let Some(init_container) = candidates.iter().find(|member| !can_use(member)) {
-                return Err(InjectionRefusal::Pod(format!(
+                return Err(InjectionRefusal(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
                      sidecars (Kubernetes 1.29); remove it from the annotation",
                     shorten(init_container.name())
@@ -60,13 +60,13 @@ impl<'a> Targets<'a> {
         notified.retain(|_, notify| *notify != Notify::None);
         let is_member = |name: &str| members.iter().any(|member| member.name() == name);
         if let Some(name) = request.variables.keys().find(|name| !is_member(name)) {
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "annotation {VARIABLES}.{0} names container {0}, which does not use the agent; add it to {CONTAINERS}, or remove the annotation",
                 shorten(name)
             )));
         }
         if let Some(name) = request.keys.keys().find(|name| !notified.contains_key(name.as_str())) {
-            return Err(InjectionRefusal::Pod(format!(
+            return Err(InjectionRefusal(format!(
                 "annotation {KEYS}.{0} says which keys container {0} is notified of, and the agent does not notify {0}; set {NOTIFY}.{0} to a \
                  signal or webhook, or remove the annotation",
                 shorten(name)
@@ -111,7 +111,7 @@ fn check_verified(request: &PodRequest, notified: &BTreeMap<&str, Notify>) -> Re
             ),
             _ => continue,
         };
-        return Err(InjectionRefusal::Pod(format!(
+        return Err(InjectionRefusal(format!(
             "annotation {VERIFY}.{0} says what container {0} must show after its notification, and the container {fault}; \
              {remedy}, or remove the annotation",
             shorten(name)
@@ -133,7 +133,7 @@ fn refuse_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Inject
     let Some((annotation, name)) = listed.chain(of_containers).find(|(_, name)| foreign.contains(name)) else {
         return Ok(());
     };
-    Err(InjectionRefusal::Pod(format!(
+    Err(InjectionRefusal(format!(
         "annotation {} names container {}, which another injector adds; remove it from the annotation, or rename it \
          if it is this pod's own (an admin of the cluster can set NUDGE_FOREIGN_CONTAINERS_ALLOWED)",
         shorten(&annotation),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::limits::MAX_CONFIGS;
@@ -12,7 +12,7 @@ use nudge_protocol::volumes::{self, KeptVolume};
 use nudge_protocol::{ConfigName, ContainerName, Notify, pod as names};
 
 use crate::injection::mounted_part::is_part;
-use crate::injection::named_objects::{variable_objects, volume_objects};
+use crate::injection::named_objects::{container_objects, mounted_volume, variable_objects, volume_objects};
 use crate::injection::request::{UpdateWay, is_updated_by_rollout, stated_way};
 use crate::injection::user_pod::{FILES_VOLUME, KEPT_VOLUME_PREFIX, SHARE_VOLUME};
 
@@ -172,10 +172,7 @@ impl PodReads {
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
         let configs: BTreeSet<ConfigName> = containers
             .clone()
-            .flat_map(|container| {
-                let mounted = container.volume_mounts.iter().flatten().filter_map(|mount| volume_of(spec, mount));
-                variable_objects(container).chain(mounted.flat_map(volume_objects)).collect::<Vec<_>>()
-            })
+            .flat_map(|container| container_objects(spec, container))
             .filter_map(|object| ConfigName::new(object.name).ok())
             .collect();
         let notified = containers.clone().filter_map(|container| match stated_way(meta, &container.name)? {
@@ -294,7 +291,7 @@ impl PodView<'_> {
             };
             return is_of_config.then_some(path).into_iter().collect();
         }
-        let of_config = volume_of(self.spec, mount).into_iter().flat_map(volume_objects);
+        let of_config = mounted_volume(self.spec, mount).into_iter().flat_map(volume_objects);
         let of_config = of_config.filter(|object| object.name == config.as_str());
         let path = |kind: PartKind| match (is_part, self.mounts) {
             (true, _) => ReadPath::ObjectPart(kind),
@@ -303,8 +300,4 @@ impl PodView<'_> {
         };
         of_config.map(|object| path(object.kind)).collect()
     }
-}
-
-fn volume_of<'a>(spec: &'a PodSpec, mount: &VolumeMount) -> Option<&'a Volume> {
-    spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)
 }
