@@ -16,13 +16,13 @@ use super::output::{fail, print};
 pub(super) struct Args {
     /// Print this key's value only
     key: Option<String>,
-    /// Format of the whole dictionary
+    /// DictionaryFormat of the whole dictionary
     #[arg(long, value_name = "FORMAT", default_value = "json", conflicts_with = "key")]
-    format: Format,
+    format: DictionaryFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum DictionaryFormat {
     /// One JSON object.
     Json,
     /// Lines KEY='value' for a shell to source; fails if a key is not a valid name of a variable.
@@ -35,14 +35,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
             let key = percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC);
             format!("/config/{key}")
         }
-        (None, Format::Json) => "/config".to_owned(),
-        (None, Format::Env) => "/config?format=env".to_owned(),
+        (None, DictionaryFormat::Json) => "/config".to_owned(),
+        (None, DictionaryFormat::Env) => "/config?format=env".to_owned(),
     };
     match get(&path) {
         Err(reason) => fail(&reason),
         Ok(body) => {
             let printed = print(&body);
-            let newline = args.key.is_none() && args.format == Format::Json;
+            let newline = args.key.is_none() && args.format == DictionaryFormat::Json;
             if newline { print(b"\n") } else { printed }
         }
     }

@@ -15,13 +15,13 @@ use super::output::{fail, print};
 /// Uses the same variables as `nudge-agent get`. Never prints a value.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Format of the output
+    /// StatusFormat of the output
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
+    format: StatusFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum StatusFormat {
     /// For people.
     Text,
     /// The endpoint's reply.
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(body) => body,
         Err(reason) => return fail(&reason),
     };
-    if args.format == Format::Json {
+    if args.format == StatusFormat::Json {
         print(&body);
         return print(b"\n");
     }

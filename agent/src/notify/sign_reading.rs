@@ -10,11 +10,11 @@ use super::new_workers::compare_workers;
 use crate::proc::Process;
 
 /// What a container shows at one time, or the reason why that is not known.
-pub(super) type SignReading = Result<Reading, String>;
+pub(super) type SignResult = Result<SignReading, String>;
 
 /// What a container shows at one time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reading {
+pub(super) enum SignReading {
     /// The values of its metrics.
     Metrics(MetricReading),
     /// Whether the container's answer is the new value of the key.
@@ -38,32 +38,32 @@ pub(super) enum EarlyAnswer {
 #[derive(Clone, Debug)]
 pub(super) struct Baseline {
     /// What it shows right before the notification.
-    pub(super) reading: SignReading,
+    pub(super) reading: SignResult,
     /// What it means if that is the new value of a key.
     pub(super) early_answer: EarlyAnswer,
 }
 
 /// Compares what a container showed before its notification with what it shows after it. `last` is the reading before
 /// `after`, if that was after the notification as well.
-pub(super) fn compare(baseline: &Baseline, last: Option<&SignReading>, after: &SignReading) -> Finding {
+pub(super) fn compare(baseline: &Baseline, last: Option<&SignResult>, after: &SignResult) -> Finding {
     match (&baseline.reading, after) {
         (_, Err(cause)) => Finding::NotYet(cause.clone()),
         (Err(cause), Ok(_)) => {
             Finding::NotYet(format!("there is nothing to compare with, since before the notification {cause}"))
         }
-        (Ok(Reading::Metrics(before)), Ok(Reading::Metrics(after))) => compare_metrics(before, after),
-        (Ok(Reading::Answer { is_value, .. }), Ok(Reading::Answer { key, is_value: true })) => {
+        (Ok(SignReading::Metrics(before)), Ok(SignReading::Metrics(after))) => compare_metrics(before, after),
+        (Ok(SignReading::Answer { is_value, .. }), Ok(SignReading::Answer { key, is_value: true })) => {
             if *is_value {
                 judge_early_answer(baseline.early_answer, key)
             } else {
                 Finding::Taken
             }
         }
-        (_, Ok(Reading::Answer { key, .. })) => {
+        (_, Ok(SignReading::Answer { key, .. })) => {
             Finding::NotYet(format!("the answer is not the new value of key {key}"))
         }
-        (Ok(Reading::Workers(before)), Ok(Reading::Workers(after))) => {
-            let last = if let Some(Ok(Reading::Workers(last))) = last { last.as_slice() } else { &[] };
+        (Ok(SignReading::Workers(before)), Ok(SignReading::Workers(after))) => {
+            let last = if let Some(Ok(SignReading::Workers(last))) = last { last.as_slice() } else { &[] };
             compare_workers(before, last, after)
         }
         // Both readings are of the same kind.
@@ -169,32 +169,32 @@ mod tests {
 
     #[allow(clippy::option_option, reason = "a page may lack a metric that is requested")]
     #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
-    fn metrics(value: Option<f64>, ok: Option<Option<f64>>) -> SignReading {
+    fn metrics(value: Option<f64>, ok: Option<Option<f64>>) -> SignResult {
         let sample = |name: &str, value| Sample { name: name.parse().unwrap(), value };
         let reading = MetricReading { metric: sample("time", value), ok: ok.map(|value| sample("ok", value)) };
-        Ok(Reading::Metrics(reading))
+        Ok(SignReading::Metrics(reading))
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
-    fn answer(is_value: bool) -> SignReading {
-        Ok(Reading::Answer { key: Key::new("mark").unwrap(), is_value })
+    fn answer(is_value: bool) -> SignResult {
+        Ok(SignReading::Answer { key: Key::new("mark").unwrap(), is_value })
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "a reading may fail")]
-    fn workers(processes: &[(i32, u64)]) -> SignReading {
-        Ok(Reading::Workers(processes.iter().map(|&(pid, started)| Process { pid, started }).collect()))
+    fn workers(processes: &[(i32, u64)]) -> SignResult {
+        Ok(SignReading::Workers(processes.iter().map(|&(pid, started)| Process { pid, started }).collect()))
     }
 
     /// The first letter of what is found, and its message. The reading after the notification is made twice.
-    fn found(before: &SignReading, after: &SignReading) -> (char, String) {
+    fn found(before: &SignResult, after: &SignResult) -> (char, String) {
         found_by(EarlyAnswer::Fault, before, after, after)
     }
 
     fn found_by(
         early_answer: EarlyAnswer,
-        before: &SignReading,
-        last: &SignReading,
-        after: &SignReading,
+        before: &SignResult,
+        last: &SignResult,
+        after: &SignResult,
     ) -> (char, String) {
         match compare(&Baseline { reading: before.clone(), early_answer }, Some(last), after) {
             Finding::Taken => ('t', String::new()),

@@ -17,7 +17,7 @@ use super::finding::Finding;
 use super::http_exchange::get;
 use super::metric_scan::MetricScan;
 use super::scope::{ContainerChange, NotifyScope, Roots};
-use super::sign_reading::{Baseline, EarlyAnswer, Findings, Reading, SignReading, compare, is_value};
+use super::sign_reading::{Baseline, EarlyAnswer, Findings, SignReading, SignResult, compare, is_value};
 use super::targets::select;
 use super::{TargetPolicy, WebhookTarget, WebhookUrlError};
 use crate::content::Dictionary;
@@ -212,7 +212,7 @@ pub(super) struct Verification<'a> {
     is_ambiguous: bool,
     early_answer: EarlyAnswer,
     /// What the container shows before its notification.
-    before: Option<SignReading>,
+    before: Option<SignResult>,
 }
 
 impl Verification<'_> {
@@ -317,13 +317,13 @@ impl Verification<'_> {
         }
     }
 
-    async fn read(&mut self) -> SignReading {
+    async fn read(&mut self) -> SignResult {
         match &self.verifier.sign {
             CheckedSign::Workers => read_workers(&mut self.processes),
             CheckedSign::Page { target, proof: Proof::Newer { metric, ok } } => {
                 let mut scan = MetricScan::new(metric, ok.as_ref());
                 get(target, MAX_PAGE_BYTES, &mut |part| scan.push(part)).await.map_err(|error| error.to_string())?;
-                Ok(Reading::Metrics(scan.finish()))
+                Ok(SignReading::Metrics(scan.finish()))
             }
             CheckedSign::Page { target, proof: Proof::Is { pointer, key } } => {
                 let Some(value) = self.dictionary.value(key.as_str()) else {
@@ -334,7 +334,7 @@ impl Verification<'_> {
                     .await
                     .map_err(|error| error.to_string())?;
                 let is_value = is_value(&answer, pointer.as_ref(), &value);
-                Ok(Reading::Answer { key: key.clone(), is_value })
+                Ok(SignReading::Answer { key: key.clone(), is_value })
             }
         }
     }
@@ -347,7 +347,7 @@ impl FollowEnd {
 }
 
 /// Reads the children of the processes that get the signal.
-fn read_workers(processes: &mut Option<SignalledProcesses>) -> SignReading {
+fn read_workers(processes: &mut Option<SignalledProcesses>) -> SignResult {
     let Some(SignalledProcesses { scope, signal }) = processes else {
         return Err("its processes are not known: it is not notified by a signal".to_owned());
     };
@@ -365,7 +365,7 @@ fn read_workers(processes: &mut Option<SignalledProcesses>) -> SignReading {
             workers.extend(table.process(child).filter(|(_, status)| !status.zombie).map(|(process, _)| process));
         }
     }
-    Ok(Reading::Workers(workers))
+    Ok(SignReading::Workers(workers))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Certificates {
         let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
         let (certificates, mut in_use) = Self::new(pair, &stored.bundle())?;
         let rotation = async move {
-            let mut faults = Faults::default();
+            let mut faults = RotationLog::default();
             loop {
                 sleep(with_jitter(lifetimes.check)).await;
                 // The wall clock is read each time, because a long timer does not notice that somebody sets the clock.
@@ -92,7 +92,7 @@ impl Certificates {
         let contents = files.load()?;
         let (certificates, mut in_use) = Self::new(&contents.pair, &contents.bundle)?;
         let rotation = async move {
-            let mut faults = Faults::default();
+            let mut faults = RotationLog::default();
             loop {
                 sleep(with_jitter(check)).await;
                 let contents = files.load().map_err(CertificatesError::from);
@@ -161,9 +161,9 @@ impl InUse {
 
 /// The log of a failure: once while it lasts, and once when it ends.
 #[derive(Debug, Default)]
-struct Faults(Option<String>);
+struct RotationLog(Option<String>);
 
-impl Faults {
+impl RotationLog {
     fn log(&mut self, result: Result<(), CertificatesError>) {
         let fault = result.err().map(|error| chain(&error));
         if fault == self.0 {

@@ -33,7 +33,7 @@ struct Due {
 type Heap = BinaryHeap<Reverse<(Instant, ConfigKey)>>;
 
 #[derive(Default)]
-struct Inner {
+struct QueueState {
     due: HashMap<ConfigKey, Due>,
     /// The urgent keys that are due. The heap may hold outdated entries, which do not count.
     urgent: Heap,
@@ -45,7 +45,7 @@ struct Inner {
 
 /// The queue, whose length is bounded by the number of configs.
 pub struct Queue {
-    inner: Mutex<Inner>,
+    state: Mutex<QueueState>,
     changed: Notify,
     is_urgent: Box<dyn Fn(&ConfigKey) -> bool + Send + Sync>,
 }
@@ -59,7 +59,7 @@ impl Default for Queue {
 impl Queue {
     /// Returns a queue that calls `is_urgent` for each key, whenever it is added.
     pub fn new(is_urgent: impl Fn(&ConfigKey) -> bool + Send + Sync + 'static) -> Self {
-        Self { inner: Mutex::default(), changed: Notify::new(), is_urgent: Box::new(is_urgent) }
+        Self { state: Mutex::default(), changed: Notify::new(), is_urgent: Box::new(is_urgent) }
     }
 
     /// Makes the key due after `wait`, unless it is due earlier.
@@ -75,7 +75,7 @@ impl Queue {
 
     fn put(&self, key: ConfigKey, wait: Duration, urgent: bool) {
         let due_time = Instant::now() + wait;
-        if self.inner.lock().put(key, Due { time: due_time, urgent }) {
+        if self.state.lock().put(key, Due { time: due_time, urgent }) {
             self.changed.notify_waiters();
         }
     }
@@ -87,7 +87,7 @@ impl Queue {
             let mut changed = std::pin::pin!(self.changed.notified());
             // A key that is added from now on wakes this call, even before it waits.
             changed.as_mut().enable();
-            let taken = self.inner.lock().take(priority, Instant::now());
+            let taken = self.state.lock().take(priority, Instant::now());
             match taken {
                 Ok(key) => return key,
                 Err(Some(due_time)) => _ = tokio::time::timeout_at(due_time, changed).await,
@@ -98,27 +98,27 @@ impl Queue {
 
     /// Ends the work on a key.
     pub fn note_success(&self, key: &ConfigKey) {
-        self.finish(key, |inner, became_due| {
-            inner.failures.remove(key);
+        self.finish(key, |state, became_due| {
+            state.failures.remove(key);
             became_due.then_some(Duration::ZERO)
         });
     }
 
     /// Ends the work on a key and makes it due again, later after each failure in a row. `random` is between 0 and 1.
     pub fn note_failure(&self, key: &ConfigKey, random: f64) {
-        self.finish(key, |inner, _| {
-            let failures = inner.failures.entry(key.clone()).or_default();
+        self.finish(key, |state, _| {
+            let failures = state.failures.entry(key.clone()).or_default();
             *failures += 1;
             Some(FAILURE_BACKOFF.jittered_wait(*failures, random))
         });
     }
 
-    fn finish(&self, key: &ConfigKey, next_wait: impl FnOnce(&mut Inner, bool) -> Option<Duration>) {
+    fn finish(&self, key: &ConfigKey, next_wait: impl FnOnce(&mut QueueState, bool) -> Option<Duration>) {
         let (wait, was_urgent) = {
-            let mut inner = self.inner.lock();
-            let became_due = inner.running.remove(key) == Some(true);
-            let due = if became_due { inner.due.remove(key) } else { None };
-            (next_wait(&mut inner, became_due), due.is_some_and(|due| due.urgent))
+            let mut state = self.state.lock();
+            let became_due = state.running.remove(key) == Some(true);
+            let due = if became_due { state.due.remove(key) } else { None };
+            (next_wait(&mut state, became_due), due.is_some_and(|due| due.urgent))
         };
         if let Some(wait) = wait {
             let urgent = was_urgent || (self.is_urgent)(key);
@@ -128,12 +128,12 @@ impl Queue {
 
     /// Removes all keys.
     pub fn clear(&self) {
-        *self.inner.lock() = Inner::default();
+        *self.state.lock() = QueueState::default();
     }
 
     /// Returns the number of keys that are due or wait.
     pub fn len(&self) -> usize {
-        self.inner.lock().due.len()
+        self.state.lock().due.len()
     }
 
     /// Returns whether no key is due or waits.
@@ -142,7 +142,7 @@ impl Queue {
     }
 }
 
-impl Inner {
+impl QueueState {
     /// Makes the key due. Returns whether that changes anything.
     fn put(&mut self, key: ConfigKey, due: Due) -> bool {
         let queued = self.due.get(&key).copied();
@@ -298,7 +298,7 @@ mod tests {
         for at in 0..10_000 {
             queue.add(key("a"), longest.saturating_sub(Duration::from_millis(at)));
         }
-        let inner = queue.inner.lock();
-        assert!(inner.urgent.len() + inner.others.len() <= 70 && inner.due.len() == 1);
+        let state = queue.state.lock();
+        assert!(state.urgent.len() + state.others.len() <= 70 && state.due.len() == 1);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::known_policies::KnownPolicies;
 use super::namespace_state::NamespaceState;
-use super::namespaces::Inner;
+use super::namespaces::IndexState;
 use super::{Index, WatchedKind};
 use crate::watch_health::WatchHealth;
 
@@ -162,7 +162,7 @@ impl Index {
     }
 }
 
-impl Inner {
+impl IndexState {
     /// Returns the healths that the knowledge of a namespace depends on.
     fn healths_of<'a>(&'a self, state: &'a NamespaceState) -> impl Iterator<Item = &'a WatchHealth> {
         self.healths.iter().chain(state.allowed_watches())

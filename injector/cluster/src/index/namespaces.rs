@@ -17,7 +17,7 @@ use super::{IndexEvent, WatchedKind};
 use crate::watch_health::WatchHealth;
 
 #[derive(Default)]
-pub(super) struct Inner {
+pub(super) struct IndexState {
     /// The enabled namespaces. Nothing is kept of other namespaces.
     pub(super) namespaces: HashMap<String, NamespaceState>,
     /// The kinds to list in each namespace before it is complete.
@@ -37,7 +37,7 @@ type AccountListener = Box<dyn Fn(&str) + Send + Sync>;
 /// The injector's knowledge of the cluster.
 #[derive(Default)]
 pub struct Index {
-    inner: Mutex<Inner>,
+    inner: Mutex<IndexState>,
     enabled: watch::Sender<Arc<BTreeSet<String>>>,
     pub(super) additions: watch::Sender<()>,
     listeners: RwLock<Vec<EventListener>>,
@@ -66,7 +66,7 @@ impl Index {
 
     /// Locks the index. A panic while it is locked leaves nothing half done, since only single assignments happen under
     /// the lock.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, IndexState> {
         self.inner.lock()
     }
 
@@ -141,7 +141,7 @@ impl Index {
                 }
                 labels.is_some()
             });
-            let Inner { namespaces, expected, shared, .. } = &mut *inner;
+            let IndexState { namespaces, expected, shared, .. } = &mut *inner;
             for (namespace, labels) in &enabled {
                 let begin = || NamespaceState::new(expected.clone(), shared.clone(), Arc::clone(labels));
                 namespaces.entry(namespace.clone()).or_insert_with(begin);

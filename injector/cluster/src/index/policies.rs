@@ -9,7 +9,7 @@ use nudge_core::governance::{MAX_POLICIES, Policies, PolicyReach};
 use nudge_core::keys::ConfigKey;
 
 use super::known_policies::{KnownPolicies, Policy, PolicyList, PolicyState, ReadFault};
-use super::namespaces::Inner;
+use super::namespaces::IndexState;
 use super::{Index, IndexEvent};
 use crate::watch_health::WatchHealth;
 
@@ -28,7 +28,7 @@ impl Index {
     /// time.
     pub fn policies(&self, namespace: &str) -> Policies {
         let mut inner = self.lock();
-        let Inner { policies, namespaces, .. } = &mut *inner;
+        let IndexState { policies, namespaces, .. } = &mut *inner;
         let (Some(policies), Some(state)) = (policies, namespaces.get(namespace)) else { return Policies::default() };
         if policies.is_current() {
             policies.fault = None;

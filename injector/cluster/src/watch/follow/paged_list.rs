@@ -40,7 +40,7 @@ where
             params = params.limit(page_size);
             continue;
         };
-        let page: Page<'_> = serde_json::from_slice(&bytes)
+        let page: ListPage<'_> = serde_json::from_slice(&bytes)
             .map_err(|error| FollowError::List { what, source: kube::Error::SerdeError(error) })?;
         for object in page.items.into_iter().flatten() {
             read(object, sink, WatchChange::Found, false);
@@ -54,9 +54,9 @@ where
 
 /// A page. Its objects are parsed one by one.
 #[derive(Deserialize)]
-struct Page<'a> {
+struct ListPage<'a> {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: ListPageMeta,
     /// The objects; absent, or null, if there are none: the API server writes an empty list of metadata so.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
@@ -64,7 +64,7 @@ struct Page<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct PageMeta {
+struct ListPageMeta {
     #[serde(rename = "continue")]
     next: Option<String>,
     resource_version: Option<String>,
