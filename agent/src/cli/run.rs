@@ -21,7 +21,7 @@ use super::launch::{LaunchFailure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::files::StateFile;
 use crate::identity::{Identity, Share, endpoint_url};
-use crate::notify::{Containers, NotifiedEtags, NotifyScope, WebhookUrl};
+use crate::notify::{Containers, NotifiedEtags, NotifyScope, WebhookUrl, keep_etags};
 use crate::pipeline::{HubPipeline, InPlace, IntakeParts};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
@@ -252,7 +252,7 @@ async fn serve_pod(args: Args) -> Result<u8, LaunchFailure> {
     tracing::info!(endpoint, hub = args.hub.authority, version = env!("CARGO_PKG_VERSION"), "started");
     tasks.spawn(
         "record",
-        notified.keep(record, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
+        keep_etags(notified, record, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
     );
     tasks.spawn(HUB_TASK, pipeline.run());
 

@@ -26,7 +26,7 @@ mod webhooks;
 
 pub use http_exchange::DeliverError;
 pub use metric_scan::{MetricReading, MetricScan, Sample};
-pub use notification_record::NotifiedEtags;
+pub use notification_record::{NotifiedEtags, keep_etags};
 pub use nudge_protocol::webhook_url::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 pub use scope::{Containers, NotifyScope};
 pub use sign_reading::is_value;

@@ -42,34 +42,34 @@ impl NotifiedEtags {
     pub fn load(file: &StateFile) -> Self {
         file.load("record of notifications not read; containers are not notified of changes that they missed")
     }
+}
 
-    /// Keeps the file up to date until the publisher is gone. `kept_etag` belongs to the dictionary that this agent
-    /// would serve if it restarted now. Only that dictionary is recorded: a container with a newer one must be notified
-    /// again after a restart.
-    pub async fn keep(
-        mut self,
-        file: StateFile,
-        status: StatusPage,
-        mut ready: Current,
-        mut kept_etag: watch::Receiver<Option<String>>,
-    ) {
-        let mut changes = status.changes();
-        let subscribers = status.subscribers();
-        let Ok(first) = ready.wait_for(Option::is_some).await.map(|first| first.clone()) else { return };
-        let mut changed = first.is_some_and(|first| self.add_missing(&subscribers, first.dictionary.etag()));
-        drop(ready);
-        loop {
-            if let Some(etag) = kept_etag.borrow_and_update().as_deref() {
-                changed |= self.set(&status.containers_with(etag), etag);
-            }
-            if std::mem::take(&mut changed) {
-                file.store_or_warn(&self, "record of notifications not stored; a restart of this agent repeats them");
-            }
-            tokio::select! {
-                Ok(()) = changes.changed() => {}
-                Ok(()) = kept_etag.changed() => {}
-                else => return,
-            }
+/// Keeps the file up to date until the publisher is gone. `kept_etag` belongs to the dictionary that this agent
+/// would serve if it restarted now. Only that dictionary is recorded: a container with a newer one must be notified
+/// again after a restart.
+pub async fn keep_etags(
+    mut notified: NotifiedEtags,
+    file: StateFile,
+    status: StatusPage,
+    mut ready: Current,
+    mut kept_etag: watch::Receiver<Option<String>>,
+) {
+    let mut changes = status.changes();
+    let subscribers = status.subscribers();
+    let Ok(first) = ready.wait_for(Option::is_some).await.map(|first| first.clone()) else { return };
+    let mut changed = first.is_some_and(|first| notified.add_missing(&subscribers, first.dictionary.etag()));
+    drop(ready);
+    loop {
+        if let Some(etag) = kept_etag.borrow_and_update().as_deref() {
+            changed |= notified.set(&status.containers_with(etag), etag);
+        }
+        if std::mem::take(&mut changed) {
+            file.store_or_warn(&notified, "record of notifications not stored; a restart of this agent repeats them");
+        }
+        tokio::select! {
+            Ok(()) = changes.changed() => {}
+            Ok(()) = kept_etag.changed() => {}
+            else => return,
         }
     }
 }

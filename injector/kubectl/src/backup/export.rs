@@ -19,7 +19,7 @@ use crate::failure::Failure;
 const MAX_NAMED_OBJECTS: usize = 20;
 
 /// The content of an export.
-pub(crate) struct Export {
+pub(crate) struct ParsedExport {
     pub(crate) header: Header,
     pub(crate) objects: BTreeMap<Place, Value>,
     pub(crate) configs: BTreeMap<Place, VersionedConfig>,
@@ -29,7 +29,7 @@ pub(crate) struct Export {
     pub(crate) content_key: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl Export {
+impl ParsedExport {
     /// Reads an export and checks it.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let mut documents = stream::read(text)?.into_iter();
@@ -212,12 +212,12 @@ mod tests {
         part_digest(&BTreeMap::from([("a".to_owned(), value.as_bytes())]), None)
     }
 
-    fn parse(documents: &[Value]) -> Result<Export, String> {
+    fn parse(documents: &[Value]) -> Result<ParsedExport, String> {
         let mut writer = Writer::default();
         for document in documents {
             writer.add("it", document).unwrap();
         }
-        Export::parse(&writer.text()).map_err(|failure| failure.message)
+        ParsedExport::parse(&writer.text()).map_err(|failure| failure.message)
     }
 
     #[test]

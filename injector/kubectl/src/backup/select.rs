@@ -161,7 +161,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::document::{API, FORMAT, HEADER};
-    use super::super::export::Export;
+    use super::super::export::ParsedExport;
     use super::super::stream::Writer;
     use super::*;
 
@@ -203,7 +203,7 @@ mod tests {
         for text in documents.values() {
             file.push("it", text).unwrap();
         }
-        let export = Export::parse(&file.text()).map_err(|failure| failure.message).unwrap();
+        let export = ParsedExport::parse(&file.text()).map_err(|failure| failure.message).unwrap();
         (export.objects.keys().map(ToString::to_string).collect(), missing.into_iter().collect())
     }
 

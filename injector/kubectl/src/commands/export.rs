@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::backup::document::{API, CONTENT_KEY, DocumentKind, ENCRYPTED, FORMAT, HEADER, Header, Place, document};
-use crate::backup::export::Export as Parsed;
+use crate::backup::export::ParsedExport;
 use crate::backup::part::{parts, seals};
 use crate::backup::select::{Cluster, Selected, place, select};
 use crate::backup::stream::{Writer, encode};
@@ -81,7 +81,7 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     let mut selected = select(cluster);
     let (text, header) = export_text(session, command, &mut selected, left_out).await?;
     // An export that can't be imported is no backup.
-    let parsed = Parsed::parse(&text)
+    let parsed = ParsedExport::parse(&text)
         .map_err(|failure| Failure::new(format!("the export can't be used: {}", failure.message)))?;
     match file {
         Some(path) => write(path, &text, command.sign.as_deref())?,

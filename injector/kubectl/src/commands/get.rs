@@ -12,7 +12,7 @@ use nudge_protocol::names::CURRENT;
 use crate::failure::{Failure, doing};
 use crate::output::Format;
 use crate::session::Session;
-use crate::version::dictionary::{Source, dictionary};
+use crate::version::dictionary::{DictionarySource, dictionary};
 use crate::version::stored::{ContentsByKind, contents, readable_contents, sealed};
 
 #[derive(Clone, Debug, Args)]
@@ -80,7 +80,7 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
             let version = sealed(&config, version)?;
             let name = config.metadata.name.clone().unwrap_or_default();
             let parts = parts(session, version, command.show_secrets).await?;
-            vec![Source { config: name, version: Some(version.version.clone()), parts }]
+            vec![DictionarySource { config: name, version: Some(version.version.clone()), parts }]
         }
         NamedObject::Pod(_) if command.version.is_some() => {
             return Err(Failure::usage("--version needs a config; the versions of a pod are assigned by the rollout"));
@@ -106,10 +106,10 @@ async fn parts(session: &Session, version: &VersionStatus, show_secrets: bool) -
 }
 
 /// Reads the content of the versions that are assigned to the pod, in the order of its configs.
-async fn pod_sources(session: &Session, pod: &PodState, show_secrets: bool) -> Result<Vec<Source>, Failure> {
+async fn pod_sources(session: &Session, pod: &PodState, show_secrets: bool) -> Result<Vec<DictionarySource>, Failure> {
     let mut sources = Vec::new();
     for name in &pod.configs {
-        let mut source = Source { config: name.to_string(), version: None, parts: ContentsByKind::new() };
+        let mut source = DictionarySource { config: name.to_string(), version: None, parts: ContentsByKind::new() };
         let config = session.find_config(name.as_str()).await?;
         let assigned = |config: &VersionedConfig| {
             assigned_version(config.status.as_ref()?, Identity::of(config), pod).map(str::to_owned)

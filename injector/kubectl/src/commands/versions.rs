@@ -29,7 +29,7 @@ pub(crate) struct Versions {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct VersionRow {
     version: String,
     /// The state as in `status.versions`. If the version is not sealed: `Invalid` if the version breaks a rule of
     /// spec.validation, `Retired` if it was sealed before, and else `Incomplete`.
@@ -61,10 +61,10 @@ fn version_origin(version: &VersionStatus, stored: &[StoredPart]) -> Option<Part
 }
 
 /// Returns the sealed versions in the order of their seals, then the other versions.
-fn rows(config: &VersionedConfig, stored: &[StoredPart]) -> Vec<Row> {
+fn rows(config: &VersionedConfig, stored: &[StoredPart]) -> Vec<VersionRow> {
     let sealed = config.status.iter().flat_map(|status| &status.versions);
-    let mut rows: Vec<Row> = sealed
-        .map(|version| Row {
+    let mut rows: Vec<VersionRow> = sealed
+        .map(|version| VersionRow {
             version: version.version.clone(),
             state: format!("{:?}", version.state),
             objects: version.parts.iter().map(|part| format!("{}/{}", part.kind, part.name)).collect(),
@@ -88,11 +88,11 @@ fn rows(config: &VersionedConfig, stored: &[StoredPart]) -> Vec<Row> {
         Some(status) if status.internal.retired.iter().any(|retired| retired.version == name) => "Retired",
         _ => "Incomplete",
     };
-    rows.extend(incomplete.into_iter().map(|(version, objects)| Row {
+    rows.extend(incomplete.into_iter().map(|(version, objects)| VersionRow {
         version: version.to_owned(),
         state: state(version).to_owned(),
         objects,
-        ..Row::default()
+        ..VersionRow::default()
     }));
     rows
 }
@@ -109,7 +109,7 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
             "config {name} has no versions; create one with kubectl nudge create {name} VERSION --from-file=…"
         ))),
         None => {
-            let cells = |row: &Row| {
+            let cells = |row: &VersionRow| {
                 let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
                 vec![
                     row.version.clone(),

@@ -9,7 +9,7 @@ use crate::output::{Output, visible};
 
 /// The progress to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct ProgressView {
     /// The number of pods that run the version that they should run.
     pub(crate) done: u32,
     /// The number of all pods.
@@ -52,7 +52,7 @@ impl ProgressOutput {
     }
 
     /// Shows the state.
-    pub(crate) fn show(&mut self, view: &View) {
+    pub(crate) fn show(&mut self, view: &ProgressView) {
         if let Some(bar) = &self.bar {
             // A bar of length 0 would be full.
             match view.total {
@@ -67,7 +67,7 @@ impl ProgressOutput {
     }
 
     /// Returns the line for this state, unless it is the last line or the state is passing.
-    fn next_line(&mut self, view: &View) -> Option<String> {
+    fn next_line(&mut self, view: &ProgressView) -> Option<String> {
         self.pending_line = None;
         if self.last_line == view.line {
             return None;
@@ -142,7 +142,7 @@ mod tests {
     fn a_line_is_written_once_and_a_passing_one_only_if_it_lasts() {
         let mut progress =
             ProgressOutput { out: Output::default(), bar: None, last_line: String::new(), pending_line: None };
-        let view = |line: &str, is_passing| View { done: 0, total: 2, line: line.to_owned(), is_passing };
+        let view = |line: &str, is_passing| ProgressView { done: 0, total: 2, line: line.to_owned(), is_passing };
         assert_eq!(progress.next_line(&view("begins", true)), None);
         assert_eq!(progress.pending_line.as_deref(), Some("begins"));
         assert_eq!(progress.next_line(&view("moves", false)).as_deref(), Some("moves"));

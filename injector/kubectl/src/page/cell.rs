@@ -61,12 +61,12 @@ pub(crate) struct Cells {
 
 /// The plan of steps. It is made again only when pods or steps have changed.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct StepCache {
     made_for: Option<(RolloutSpec, String)>,
     steps: HashMap<PodUid, usize>,
 }
 
-impl Plan {
+impl StepCache {
     fn update(&mut self, config: &VersionedConfig, name: &str, identity: Identity, pods: &[&PodState]) {
         let target = config.status.as_ref().and_then(|status| status.target_version.clone());
         let made_for = target.map(|target| (config.spec.rollout.clone(), target));
@@ -110,7 +110,11 @@ fn state(
 }
 
 /// Returns the cells of the config's pods. `pods` may include the pods of other configs.
-pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a PodState>, plan: &mut Plan) -> Cells {
+pub(crate) fn cells<'a>(
+    config: &VersionedConfig,
+    pods: impl Iterator<Item = &'a PodState>,
+    plan: &mut StepCache,
+) -> Cells {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let namespace = config.metadata.namespace.as_deref().unwrap_or_default();
     let (none, identity) = (VersionedConfigStatus::default(), Identity::of(config));
@@ -182,7 +186,7 @@ mod tests {
     }
 
     fn states(status: &Value, pods: &[PodState]) -> Vec<(String, CellState, Option<usize>)> {
-        let cells = cells(&config(status), pods.iter(), &mut Plan::default());
+        let cells = cells(&config(status), pods.iter(), &mut StepCache::default());
         cells.shown.into_iter().map(|cell| (cell.pod, cell.state, cell.step)).collect()
     }
 
@@ -219,7 +223,7 @@ mod tests {
     fn the_plan_follows_the_pods() {
         let config = config(&json!({"currentVersion": "1", "targetVersion": "2"}));
         let mut pods: Vec<PodState> = ["a", "b"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
-        let mut plan = Plan::default();
+        let mut plan = StepCache::default();
         cells(&config, pods.iter(), &mut plan);
         pods.push(PodState { update_mode: UpdateMode::ByRestart, ..pod("c", true, "True", "Applied", "shop=1") });
         pods.push(pod("d", true, "True", "Applied", "shop=1"));
@@ -233,7 +237,7 @@ mod tests {
             (0..=MAX_CELLS).map(|at| pod(&format!("p{at:05}"), true, "True", "Applied", "shop=1")).collect();
         pods.push(PodState { namespace: "other".to_owned(), ..pod("x", true, "True", "Applied", "shop=1") });
         pods.push(PodState { removal: Removal::Terminating, ..pod("y", true, "True", "Applied", "shop=1") });
-        let cells = cells(&config(&json!({"currentVersion": "1"})), pods.iter(), &mut Plan::default());
+        let cells = cells(&config(&json!({"currentVersion": "1"})), pods.iter(), &mut StepCache::default());
         assert_eq!((cells.count.total, cells.shown.len()), (MAX_CELLS + 1, MAX_CELLS));
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::cell::Cells;
 use super::gates::{AnalysisDetail, ApprovalDetail, analyses, approval, opening_time};
-use super::row::{Attention, Row, attention_to};
+use super::row::{Attention, ConfigRow, attention_to};
 use crate::output::rollout_report::{analysis_text, evidence_text, override_text, release_reason};
 use crate::output::status::{self, Report};
 
@@ -21,7 +21,7 @@ use crate::output::status::{self, Report};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail {
     #[serde(flatten)]
-    row: Row,
+    row: ConfigRow,
     /// The facts of `kubectl nudge status`, by name and in its order.
     facts: Vec<(&'static str, String)>,
     previous: Option<String>,
@@ -162,7 +162,7 @@ impl Detail {
         let open = status.releases.last().filter(|release| release.end_time.is_none());
         let release_steps = open.map(|release| release.steps.as_slice()).unwrap_or_default();
         Self {
-            row: Row::new(config),
+            row: ConfigRow::new(config),
             facts: report.lines(),
             previous: status.previous_version.clone(),
             steps: steps(config, release_steps, status.rollout.step),

@@ -144,7 +144,7 @@ async fn config(page: &Page, request: Request<Incoming>) -> PageAnswer {
 }
 
 /// Answers with the stream of a window, unless there are too many.
-fn open_window(page: &Page, view: impl stream::View) -> PageAnswer {
+fn open_window(page: &Page, view: impl stream::PageView) -> PageAnswer {
     let Ok(permit) = Arc::clone(&page.windows).try_acquire_owned() else {
         return Err(PageRefusal::new(
             StatusCode::TOO_MANY_REQUESTS,

@@ -35,7 +35,7 @@ pub(crate) enum Attention {
 /// The summary of a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Row {
+pub(crate) struct ConfigRow {
     pub(crate) namespace: String,
     pub(crate) config: String,
     pub(crate) state: &'static str,
@@ -96,7 +96,7 @@ pub(crate) fn attention_to(condition: &Condition) -> Attention {
     }
 }
 
-impl Row {
+impl ConfigRow {
     pub(crate) fn new(config: &VersionedConfig) -> Self {
         let empty = VersionedConfigStatus::default();
         let status = config.status.as_ref().unwrap_or(&empty);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_row_says_why_and_since_when() {
-        let row = Row::new(&config(&json!({"currentVersion": "1", "targetVersion": "2",
+        let row = ConfigRow::new(&config(&json!({"currentVersion": "1", "targetVersion": "2",
             "pods": {"total": 8, "onTarget": 3}, "conditions": [condition("Ready", "False", "Progressing")]})));
         let expected = (Some("1".to_owned()), Some("2".to_owned()), 3, 8, Some("why".to_owned()));
         assert_eq!((row.current, row.target, row.on_target, row.total, row.message), expected);
@@ -190,6 +190,6 @@ mod tests {
         let new: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "new"}, "spec": {}}))
         .unwrap();
-        assert_eq!((Row::new(&new).state, attention(&new)), ("Waiting", Attention::Moving));
+        assert_eq!((ConfigRow::new(&new).state, attention(&new)), ("Waiting", Attention::Moving));
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::feed::{Feed, Key};
 use super::reply::to_json;
-use super::row::Row;
+use super::row::ConfigRow;
 
 /// The minimum time between two lines. A window that reads slowly gets fewer.
 const MIN_LINE_INTERVAL: Duration = Duration::from_millis(200);
@@ -21,13 +21,13 @@ const MIN_LINE_INTERVAL: Duration = Duration::from_millis(200);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The content of a window.
-pub(crate) trait View: Send + 'static {
+pub(crate) trait PageView: Send + 'static {
     /// Returns the changes since the last call.
     fn next(&mut self, feed: &Feed) -> Option<Value>;
 }
 
 /// Returns the lines for a window. The permit counts the window as open.
-pub(crate) fn lines(view: impl View, feed: Feed, permit: OwnedSemaphorePermit) -> impl Stream<Item = Bytes> + Send {
+pub(crate) fn lines(view: impl PageView, feed: Feed, permit: OwnedSemaphorePermit) -> impl Stream<Item = Bytes> + Send {
     struct StreamState<V> {
         view: V,
         feed: Feed,
@@ -80,21 +80,21 @@ impl Last {
 #[derive(Debug, Default)]
 pub(crate) struct Overview {
     /// The rows that the window shows; absent before the first line.
-    sent_rows: Option<BTreeMap<Key, Row>>,
+    sent_rows: Option<BTreeMap<Key, ConfigRow>>,
     fault: Last,
 }
 
-impl View for Overview {
+impl PageView for Overview {
     fn next(&mut self, feed: &Feed) -> Option<Value> {
         let state = feed.state();
         let mut line = json!({});
         self.fault.put(&mut line, "fault", &state.fault());
         if let Some(configs) = state.configs() {
-            let rows: BTreeMap<Key, Row> =
-                configs.iter().map(|(key, config)| (key.clone(), Row::new(config))).collect();
+            let rows: BTreeMap<Key, ConfigRow> =
+                configs.iter().map(|(key, config)| (key.clone(), ConfigRow::new(config))).collect();
             let empty = BTreeMap::new();
             let sent = self.sent_rows.as_ref().unwrap_or(&empty);
-            let changed: Vec<&Row> =
+            let changed: Vec<&ConfigRow> =
                 rows.iter().filter(|(key, row)| sent.get(key) != Some(row)).map(|(_, row)| row).collect();
             let gone: Vec<&Key> = sent.keys().filter(|key| !rows.contains_key(key)).collect();
             if self.sent_rows.is_none() || !changed.is_empty() || !gone.is_empty() {

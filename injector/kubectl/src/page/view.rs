@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::cell::{Cell, Cells, Plan, cells};
+use super::cell::{Cell, Cells, StepCache, cells};
 use super::detail::Detail;
 use super::feed::{Feed, Key};
 use super::reply::to_json;
-use super::stream::{Last, View};
+use super::stream::{Last, PageView};
 
 /// A view of one config with its pods.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct ConfigView {
     hidden_pods: Last,
     /// The pods that the window shows, by name.
     sent_pods: BTreeMap<String, Cell>,
-    plan: Plan,
+    plan: StepCache,
 }
 
 impl ConfigView {
@@ -48,7 +48,7 @@ impl ConfigView {
     }
 }
 
-impl View for ConfigView {
+impl PageView for ConfigView {
     fn next(&mut self, feed: &Feed) -> Option<Value> {
         let state = feed.state();
         let mut line = json!({});

@@ -12,13 +12,13 @@ mod report_text;
 pub(crate) use self::file::ConfigChange;
 pub(crate) use self::planned_version::Request;
 use self::planned_version::{PlannedVersion, read_contents};
-use self::report::{Plan, Subject};
+use self::report::{Subject, VersionPlan};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::version::stored::ContentsByKind;
 
 /// Plans a version of the config of this name.
-pub(crate) async fn plan(session: &Session, name: &str, request: Request) -> Result<Plan, Failure> {
+pub(crate) async fn plan(session: &Session, name: &str, request: Request) -> Result<VersionPlan, Failure> {
     let is_requested = matches!(request, Request::Requested);
     let mut planned = Box::pin(PlannedVersion::read(session, name, request)).await?;
     let facts = Box::pin(cluster_facts::ClusterFacts::read(session, &planned.config, is_requested)).await?;
@@ -33,5 +33,5 @@ pub(crate) async fn plan(session: &Session, name: &str, request: Request) -> Res
         Some(_) => None,
         None => Some(ContentsByKind::new()),
     };
-    Ok(Plan::new(&Subject { planned, facts, before }, jiff::Timestamp::now()))
+    Ok(VersionPlan::new(&Subject { planned, facts, before }, jiff::Timestamp::now()))
 }

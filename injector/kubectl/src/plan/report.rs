@@ -1,4 +1,4 @@
-//! The plan of a version: the pods of each step, what happens to their containers, how long it takes, what blockers it,
+//! The plan of a version: the pods of each step, what happens to their containers, how long it takes, what blocks it,
 //! and what nobody would see.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(super) struct Subject {
 /// The plan of a version.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Plan {
+pub(crate) struct VersionPlan {
     pub(super) namespace: String,
     pub(crate) config: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,7 +159,7 @@ struct ConfigPod<'a> {
     state: Arc<PodState>,
 }
 
-impl Plan {
+impl VersionPlan {
     pub(super) fn new(subject: &Subject, now: Timestamp) -> Self {
         let Subject { planned, facts, before } = subject;
         let config = &planned.config;

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::cluster_facts::{ClusterFacts, MissingRight};
 use super::planned_version::PlannedVersion;
-use super::report::{Plan, Subject};
+use super::report::{Subject, VersionPlan};
 use crate::attention::AttendedKind;
 use crate::rights::Right;
 use crate::version::stored::ContentsByKind;
@@ -80,8 +80,8 @@ fn subject(spec: &Value, pods: &[Value]) -> Subject {
     Subject { planned, facts, before: Some(contents("3")) }
 }
 
-fn plan(subject: &Subject) -> Plan {
-    Plan::new(subject, NOW.parse::<Timestamp>().unwrap())
+fn plan(subject: &Subject) -> VersionPlan {
+    VersionPlan::new(subject, NOW.parse::<Timestamp>().unwrap())
 }
 
 fn signal() -> Value {

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use nudge_protocol::plural::counted;
 
-use super::report::{ContainerPlan, Effect, Movement, Plan, RestartPlan, StepPlan, TimePlan};
+use super::report::{ContainerPlan, Effect, Movement, RestartPlan, StepPlan, TimePlan, VersionPlan};
 use crate::output::rollout_report::watch_text;
 use crate::output::table::{or_none, table};
 use crate::output::visible;
@@ -25,7 +25,7 @@ impl Effect {
     }
 }
 
-impl Plan {
+impl VersionPlan {
     pub(crate) fn text(&self) -> String {
         let lines = self.lines();
         let lines = lines.iter().map(|(name, value)| format!("{:<9}{}\n", format!("{name}:"), visible::line(value)));

@@ -7,13 +7,13 @@ use nudge_core::requester::noted_retry_time;
 use nudge_protocol::plural::counted;
 
 use super::PodCount;
-use crate::output::progress::View;
+use crate::output::progress::ProgressView;
 
 /// The state of the rollout to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RolloutOutcome {
     /// The rollout is not finished, or has not begun.
-    Pending(View),
+    Pending(ProgressView),
     /// The version is current.
     Current,
     /// The rollout failed, with a message.
@@ -53,7 +53,7 @@ pub(crate) fn outcome(
     }
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
-        return RolloutOutcome::Pending(View { done: 0, total: status.pods.total, line, is_passing: true });
+        return RolloutOutcome::Pending(ProgressView { done: 0, total: status.pods.total, line, is_passing: true });
     }
     if status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current {
         return RolloutOutcome::Current;
@@ -86,7 +86,13 @@ pub(crate) fn outcome(
     RolloutOutcome::Pending(view(status, version, bake, pods, cause.as_deref()))
 }
 
-fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, cause: Option<&str>) -> View {
+fn view(
+    status: &VersionedConfigStatus,
+    version: &str,
+    bake: u32,
+    pods: Option<PodCount>,
+    cause: Option<&str>,
+) -> ProgressView {
     let stage = status.rollout.stage;
     let total = pods.map_or(status.pods.total, |pods| pods.total);
     let target = status.target_version.as_deref().unwrap_or_default();
@@ -131,7 +137,7 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
     let is_passing = stage.is_none()
         || stage == Some(RolloutStage::Restarting)
         || is_moving && pods.is_some_and(|pods| pods.assigned == 0 && total > 0);
-    View { done, total, line, is_passing: cause.is_none() && is_passing }
+    ProgressView { done, total, line, is_passing: cause.is_none() && is_passing }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 use tokio::time::timeout;
 
 use crate::failure::{Exit, Failure};
-use crate::output::progress::{ProgressOutput, View};
+use crate::output::progress::{ProgressOutput, ProgressView};
 use crate::period;
 use crate::rollout::outcome::{RolloutOutcome, outcome};
 use crate::rollout::pods::Pods;
@@ -142,7 +142,7 @@ async fn watch(
             RolloutOutcome::Pending(view) => {
                 // The line changes once all pods are known.
                 let is_passing = view.is_passing || count.is_none() && may_list.get();
-                progress.show(&View { is_passing, ..view });
+                progress.show(&ProgressView { is_passing, ..view });
             }
             RolloutOutcome::Current => return Ok(()),
             RolloutOutcome::Failed(message) => return Err(Failure::with(Exit::RolloutFailed, message)),

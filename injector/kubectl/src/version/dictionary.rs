@@ -13,7 +13,7 @@ use crate::version::stored::ContentsByKind;
 const MASK: &str = "***";
 
 /// One config with the version to show.
-pub(crate) struct Source {
+pub(crate) struct DictionarySource {
     pub(crate) config: String,
     /// The version; absent if the config or the version does not exist.
     pub(crate) version: Option<String>,
@@ -21,11 +21,11 @@ pub(crate) struct Source {
 }
 
 /// Returns the keys with their values, as the endpoint of the agent serves them.
-pub(crate) fn dictionary(sources: Vec<Source>, show_secrets: bool) -> BTreeMap<String, String> {
+pub(crate) fn dictionary(sources: Vec<DictionarySource>, show_secrets: bool) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     let mut configs = Vec::new();
     let mut binary: BTreeMap<String, bool> = BTreeMap::new();
-    for Source { config, version, parts } in sources {
+    for DictionarySource { config, version, parts } in sources {
         configs.push(format!("{config}={}", version.as_deref().unwrap_or_default()));
         if let Some(version) = version {
             values.insert(reserved::version_key(&config), version);
@@ -57,9 +57,13 @@ mod tests {
 
     use super::*;
 
-    fn source(config: &str, version: Option<&str>, kind: PartKind, pairs: &[(&str, &[u8])]) -> Source {
+    fn source(config: &str, version: Option<&str>, kind: PartKind, pairs: &[(&str, &[u8])]) -> DictionarySource {
         let content = pairs.iter().map(|&(key, value)| (key.to_owned(), Zeroizing::new(value.to_vec()))).collect();
-        Source { config: config.to_owned(), version: version.map(str::to_owned), parts: [(kind, content)].into() }
+        DictionarySource {
+            config: config.to_owned(),
+            version: version.map(str::to_owned),
+            parts: [(kind, content)].into(),
+        }
     }
 
     #[test]

@@ -6,14 +6,14 @@ use kube::Api;
 use nudge_core::derived_keys::{ROOT, entries};
 
 use super::Import;
-use crate::backup::export::Export;
+use crate::backup::export::ParsedExport;
 use crate::commands::export::CONTENT_KEY_SECRET;
 use crate::dry_run::DryRun;
 use crate::failure::{Failure, doing};
 use crate::session::{Session, creating};
 
 /// Writes the content key of the export into its Secret, with all that follows from it, unless the Secret has it.
-pub(super) async fn restore(session: &Session, export: &Export, command: &Import) -> Result<(), Failure> {
+pub(super) async fn restore(session: &Session, export: &ParsedExport, command: &Import) -> Result<(), Failure> {
     let namespace = command.system_namespace.as_str();
     let Some(key) = &export.content_key else {
         return Err(Failure::new("the export has no content key; make the export with --content-key"));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::backup::compare::{self, Comparison};
 use crate::backup::document::{DocumentKind, Place, document, label};
-use crate::backup::export::Export;
+use crate::backup::export::ParsedExport;
 use crate::backup::part::{Sealed, parts};
 use crate::commands::export::get;
 use crate::failure::Failure;
@@ -50,7 +50,7 @@ impl ImportPlan {
     }
 
     /// Compares the export with the cluster.
-    pub(super) async fn new(session: &Session, export: &Export) -> Result<Self, Failure> {
+    pub(super) async fn new(session: &Session, export: &ParsedExport) -> Result<Self, Failure> {
         let (mut existing, mut missing_secrets) = (BTreeMap::new(), BTreeMap::<_, Vec<String>>::new());
         for (place, exported) in &export.objects {
             let object = get(session, place.kind, &place.namespace, &place.name).await?;
@@ -92,7 +92,7 @@ impl ImportPlan {
     }
 
     /// Prints the plan. Fails if an object is in the way.
-    pub(super) fn show(&self, session: &Session, export: &Export, dry_run: bool) -> Result<(), Failure> {
+    pub(super) fn show(&self, session: &Session, export: &ParsedExport, dry_run: bool) -> Result<(), Failure> {
         let differing: Vec<String> = self
             .existing
             .iter()
@@ -153,7 +153,7 @@ impl BrokenPart {
 
 /// Compares an object of the export with the one that the cluster has in its place.
 pub(super) fn compare_object(
-    export: &Export,
+    export: &ParsedExport,
     place: &Place,
     exported: &Value,
     stored: Option<DynamicObject>,

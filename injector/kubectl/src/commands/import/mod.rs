@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use self::import_plan::ImportPlan;
 use self::restore::{Restore, RestoreOutcome};
 use crate::backup::document::DocumentKind;
-use crate::backup::export::Export;
+use crate::backup::export::ParsedExport;
 use crate::backup::stream::MAX_BYTES;
 use crate::backup::{age, export_signature};
 use crate::failure::{Failure, doing};
@@ -66,7 +66,7 @@ pub(crate) struct Import {
 pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failure> {
     let text = read(command)?;
     let warning = verify_signature(session, command, &text)?;
-    let mut export = Export::parse(&text)?;
+    let mut export = ParsedExport::parse(&text)?;
     if let Some(warning) = warning {
         session.out.warn(warning);
     }
@@ -166,7 +166,7 @@ fn read(command: &Import) -> Result<Zeroizing<String>, Failure> {
 }
 
 /// Fails if a namespace of the export does not exist, and warns if Nudge does not work in it.
-async fn check_namespaces(session: &Session, export: &Export) -> Result<(), Failure> {
+async fn check_namespaces(session: &Session, export: &ParsedExport) -> Result<(), Failure> {
     let api: Api<Namespace> = Api::all(session.client.clone());
     let mut missing = Vec::new();
     for name in export.namespaces() {

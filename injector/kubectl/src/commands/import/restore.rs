@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::import_plan::{ImportPlan, compare_object};
 use crate::backup::compare::Comparison;
 use crate::backup::document::{DocumentKind, MANAGED_BY, Place};
-use crate::backup::export::Export;
+use crate::backup::export::ParsedExport;
 use crate::backup::status::{Uids, restored_status};
 use crate::commands::export::{api, get};
 use crate::dry_run::DryRun;
@@ -32,7 +32,7 @@ const MAX_WRITE_ATTEMPTS: usize = 10;
 /// An import under way.
 pub(super) struct Restore<'a> {
     pub(super) session: &'a Session,
-    pub(super) export: &'a Export,
+    pub(super) export: &'a ParsedExport,
     pub(super) plan: &'a ImportPlan,
     pub(super) without_secrets: bool,
 }
