@@ -274,7 +274,7 @@ pub(super) mod tests {
             set_condition(&mut config.status.as_mut().unwrap().conditions, condition);
             config
         };
-        let (in_time, late) = (published(&config, 26), published(&config, 27));
+        let (in_time, late) = (published(&config, 25), published(&config, 26));
         assert!(contents.is_unaffected(&uses, "shop", &in_time, Some("old")));
         assert!(contents.missing_parts(&uses, "shop", &in_time).is_empty());
         assert!(!contents.is_unaffected(&uses, "shop", &late, Some("old")), "the oldest one is not known");
