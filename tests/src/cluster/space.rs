@@ -26,7 +26,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const TOKEN_SECONDS: i64 = 7200;
 
 /// Texts of a refusal if a webhook, or one of its look-ups, had no time.
-const BUSY: [&str; 2] = ["no answer within", "context deadline exceeded"];
+const BUSY: [&str; 3] = ["got no answer in", "no answer within", "context deadline exceeded"];
 
 /// A namespace. It stays until the cluster goes, unless a test deletes it.
 #[derive(Clone)]
