@@ -72,8 +72,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL")]
     webhook: Option<WebhookUrl>,
 
-    /// After its notification, COMMAND must show that it took the version: workers, URL newer METRIC, URL newer METRIC ok
-    /// METRIC, URL is KEY or URL#/pointer is KEY, with 'within 60s' after it if 30s do not suffice
+    /// After its notification, COMMAND must show that it took the version: workers, URL newer METRIC, URL newer METRIC
+    /// ok METRIC, URL is KEY or URL#/pointer is KEY, with 'within 60s' after it if 30s do not suffice
     #[arg(long, value_name = "SIGN")]
     verify: Option<Expectation>,
 

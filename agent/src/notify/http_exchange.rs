@@ -126,8 +126,8 @@ mod tests {
     const HEAD: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
     const MAX_BYTES: usize = 64 * 1024;
 
-    /// Reads a page of a server that sends `text`, and then `part` again and again after `pause`; no end without a part.
-    /// Returns the number of bytes that were passed on as well.
+    /// Reads a page of a server that sends `text`, and then `part` again and again after `pause`; no end without a
+    /// part. Returns the number of bytes that were passed on as well.
     async fn read(text: String, part: Vec<u8>, pause: Duration) -> (Result<(), DeliverError>, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/metrics", listener.local_addr().unwrap()).parse().unwrap();

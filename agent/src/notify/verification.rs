@@ -130,8 +130,8 @@ impl Verifier {
         })
     }
 
-    /// Notes the dictionary that the container has: that with `known_etag`, or else the one that it starts with. If this
-    /// agent serves another one first than that with `known_etag`, the agent before it may have notified of it.
+    /// Notes the dictionary that the container has: that with `known_etag`, or else the one that it starts with. If
+    /// this agent serves another one first than that with `known_etag`, the agent before it may have notified of it.
     async fn note_start(&mut self, ready: &Current, known_etag: Option<&str>) {
         let has_started = ready.borrow().is_some();
         let mut ready = ready.clone();

@@ -119,8 +119,8 @@ impl InPlace {
         self.variables.check(dictionary).map_err(|fault| cant_apply_fault(&fault))
     }
 
-    /// Decides the next step. `deferred_content` is the content that the containers should be restarted with; `None` if they
-    /// run the served content.
+    /// Decides the next step. `deferred_content` is the content that the containers should be restarted with; `None` if
+    /// they run the served content.
     pub(super) fn next_step(&mut self, deferred_content: Option<String>, containers: &Containers) -> RestartStep {
         let now = Instant::now();
         self.retry.due = None;

@@ -6,8 +6,8 @@ use kube::{Api, Client};
 
 use crate::call::{CallError, call};
 
-/// Returns a right as RBAC has it: the verb, the group and the resource (with its subresource), in the namespace. Without a
-/// name it covers all objects.
+/// Returns a right as RBAC has it: the verb, the group and the resource (with its subresource), in the namespace.
+/// Without a name it covers all objects.
 pub fn resource_right(
     namespace: &str,
     (verb, group, resource): (&str, &str, &str),

@@ -1,10 +1,10 @@
 //! Benchmarks: the cost of Nudge, compared with a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the
-//! way through a real API server, `bench text` the same from an edit of a ConfigMap, `bench sources` the memory of the role
-//! sources, `bench admission` the injection of pods, `bench crowd` the control plane's memory, `bench namespaces` its
-//! cost of many enabled namespaces, `bench fleet` whole rollouts to very many pods and configs, `bench judgement` which
-//! versions are rolled back in simulated clusters. The other commands are the processes that they start.
+//! way through a real API server, `bench text` the same from an edit of a ConfigMap, `bench sources` the memory of the
+//! role sources, `bench admission` the injection of pods, `bench crowd` the control plane's memory, `bench namespaces`
+//! its cost of many enabled namespaces, `bench fleet` whole rollouts to very many pods and configs, `bench judgement`
+//! which versions are rolled back in simulated clusters. The other commands are the processes that they start.
 
 mod activation;
 mod admission;

@@ -1,4 +1,5 @@
-//! The Secret parts that the kubelet has mounted, compared with what was sealed: agents ask the hub, which has the seals.
+//! The Secret parts that the kubelet has mounted, compared with what was sealed: agents ask the hub, which has the
+//! seals.
 
 use std::time::Duration;
 

@@ -62,8 +62,8 @@ pub(crate) fn python(home: &ScenarioNamespace<'_>, program: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-webhook:0.1.0"), "command": ["python3", "-c", program]})
 }
 
-/// Reads `MODE` and the files below `/etc/app/FOLDER`, at its start and when it is notified, and serves what it has: how
-/// often each value occurs.
+/// Reads `MODE` and the files below `/etc/app/FOLDER`, at its start and when it is notified, and serves what it has:
+/// how often each value occurs.
 const HOLDER: &str = r#"
 import collections, glob, http.server, os, signal
 

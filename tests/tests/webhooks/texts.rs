@@ -1,5 +1,5 @@
-//! Texts that workloads read themselves, behind a hold: an edit of an object that is read is refused, and one that passed
-//! is put back.
+//! Texts that workloads read themselves, behind a hold: an edit of an object that is read is refused, and one that
+//! passed is put back.
 
 use std::time::Duration;
 

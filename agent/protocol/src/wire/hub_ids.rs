@@ -68,8 +68,8 @@ impl BlockDigest {
     }
 }
 
-/// `sha256:` and the hex digest of the content of a Secret part. `Debug` does not show it, because it helps to guess the
-/// content.
+/// `sha256:` and the hex digest of the content of a Secret part. `Debug` does not show it, because it helps to guess
+/// the content.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretDigest(String);

@@ -435,8 +435,8 @@ impl ConfigState {
         self.deferred_version.as_ref().or(self.good.as_ref())
     }
 
-    /// Takes the mounted version that is held back, or returns the one that is served, if the hub has compared that now.
-    /// An error says that it is not what was sealed.
+    /// Takes the mounted version that is held back, or returns the one that is served, if the hub has compared that
+    /// now. An error says that it is not what was sealed.
     fn take_compared(&mut self, verdict: Option<MountedSecrets>) -> Result<Option<LocalVersion>, MountedError> {
         let deferred_version = self.deferred_version.take_if(|version| version.is_uncompared());
         let Some(verdict) = verdict else { return Ok(deferred_version) };

@@ -11,8 +11,8 @@ use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 
 use crate::patch::set_annotations;
 
-/// Returns the operations that note in the config who asked, if this requester does so now. Nothing is noted if `name` is
-/// empty, because the API server has yet to generate it.
+/// Returns the operations that note in the config who asked, if this requester does so now. Nothing is noted if `name`
+/// is empty, because the API server has yet to generate it.
 pub(crate) fn note_requester(
     old: Option<&DynamicObject>,
     new: &DynamicObject,

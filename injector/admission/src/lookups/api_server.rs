@@ -29,8 +29,8 @@ pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 /// them: an older list may lack a template that was changed since.
 const REFERRERS_CACHE: CacheSettings =
     CacheSettings { renewal_age: Duration::ZERO, max_age: Duration::ZERO, max_entries: 8 };
-/// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and makes
-/// two other look-ups.
+/// The time that the lists of all pods and workloads of a namespace may take. The webhook of deletions has 5 s, and
+/// makes two other look-ups.
 const REFERRERS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a
 /// version is not marked, and a user has to make it current.

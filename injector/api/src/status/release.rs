@@ -24,8 +24,8 @@ pub struct Release {
     /// Time at which the user set spec.version. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_time: Option<Time>,
-    /// Field managers that last wrote the text that is the version, the last one first. Each names itself, and Nudge has
-    /// not verified it. Absent if requestedBy is known.
+    /// Field managers that last wrote the text that is the version, the last one first. Each names itself, and Nudge
+    /// has not verified it. Absent if requestedBy is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), inner(length(min = 1, max = 64)))]
     pub unverified_managers: Vec<String>,

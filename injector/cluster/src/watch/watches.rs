@@ -273,8 +273,8 @@ impl Watches {
         }
     }
 
-    /// Returns how to follow whole objects of the kind `K`. As [`kube::core::DynamicObject`], one that this release can't parse hides
-    /// no other object.
+    /// Returns how to follow whole objects of the kind `K`. As [`kube::core::DynamicObject`], one that this release
+    /// can't parse hides no other object.
     fn whole<K: Resource<DynamicType = ()>, T>(
         &self,
         scope: &WatchScope,

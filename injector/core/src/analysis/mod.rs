@@ -1,8 +1,8 @@
 //! The judgement of a version by numbers of Prometheus: the queries, the answers that count, and the verdict.
 //!
 //! The controller writes the pods whose numbers it needs into a `RolloutAnalysis`. The role `analysis` queries
-//! Prometheus and writes the answers there. [`judge_round`] returns the verdict. An answer counts only if all its data come
-//! from pods that ran the version.
+//! Prometheus and writes the answers there. [`judge_round`] returns the verdict. An answer counts only if all its data
+//! come from pods that ran the version.
 // This module computes with numbers from outside, so nothing may overflow.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

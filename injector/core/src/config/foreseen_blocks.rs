@@ -29,8 +29,8 @@ pub struct VersionCandidate<'a> {
     pub approvals: &'a [VersionApproval],
 }
 
-/// Returns why the version will not begin or continue, with the time when each reason ends by itself. Of the decisions of
-/// users, those count of which the controller does not say otherwise.
+/// Returns why the version will not begin or continue, with the time when each reason ends by itself. Of the decisions
+/// of users, those count of which the controller does not say otherwise.
 pub fn foreseen_blocks(
     config: &VersionedConfig,
     candidate: VersionCandidate<'_>,

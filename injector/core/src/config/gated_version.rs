@@ -61,7 +61,8 @@ pub(super) fn gated_version<'a>(
     let version = status.version(aim)?;
     let (authors, unread) = authors(version, parts, facts, seals);
     let authors = match authors {
-        // The creators of its objects did not write it, so they do not matter, and one approval more is required instead.
+        // The creators of its objects did not write it, so they do not matter, and one approval more is required
+        // instead.
         Authors::Unknown if is_text(config, aim) => Authors::Known(BTreeSet::new()),
         authors => authors,
     };

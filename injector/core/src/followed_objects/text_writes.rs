@@ -1,5 +1,5 @@
-//! The field managers that wrote a text: who edited it, as far as the objects show. Every client names its manager as it
-//! likes, so a manager is never an author.
+//! The field managers that wrote a text: who edited it, as far as the objects show. Every client names its manager as
+//! it likes, so a manager is never an author.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;

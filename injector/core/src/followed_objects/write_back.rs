@@ -31,8 +31,8 @@ pub struct WriteBack {
 }
 
 impl WriteBack {
-    /// Returns the text that gives way, if workloads read an object of the config themselves. It gives way in all objects:
-    /// in one alone, it would leave a text that nobody wrote.
+    /// Returns the text that gives way, if workloads read an object of the config themselves. It gives way in all
+    /// objects: in one alone, it would leave a text that nobody wrote.
     pub fn of(config: &VersionedConfig) -> Option<Self> {
         let has_readers = |status: &VersionedConfigStatus| !status.internal.readers.is_empty();
         config.status.as_ref().is_some_and(has_readers).then(|| Self::pending(config)).flatten()

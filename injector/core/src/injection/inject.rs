@@ -40,9 +40,10 @@ pub struct Injection {
 /// use nudge_core::injection::{InjectionFacts, ResolvedConfig, inject, read};
 /// # use nudge_core::injection::{AgentDefaults, InjectionSettings, UnknownKeys};
 /// # let settings = InjectionSettings {
-/// #     agent_image: "nudge-agent".to_owned(), agent_kill_image: "nudge-agent-kill".to_owned(), image_pull_policy: None,
-/// #     image_pull_secrets: Vec::new(), hub: "https://nudge-hub".to_owned(), foreign_containers: Vec::new(),
-/// #     foreign_containers_allowed: false, agent_defaults: AgentDefaults::default(), unknown_keys: UnknownKeys::Refuse,
+/// #     agent_image: "nudge-agent".to_owned(), agent_kill_image: "nudge-agent-kill".to_owned(),
+/// #     image_pull_policy: None, image_pull_secrets: Vec::new(), hub: "https://nudge-hub".to_owned(),
+/// #     foreign_containers: Vec::new(), foreign_containers_allowed: false,
+/// #     agent_defaults: AgentDefaults::default(), unknown_keys: UnknownKeys::Refuse,
 /// # };
 /// let mut pod = serde_json::json!({
 ///     "metadata": {"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/configs": "shop"}},

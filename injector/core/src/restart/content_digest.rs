@@ -13,9 +13,9 @@ use super::workload::{TargetedWorkload, Workload};
 use crate::rollout::version_to_publish;
 
 impl TargetedWorkload {
-    /// Returns the workload with the digest of the content that its pods should start with; `None` if it uses no config.
-    /// Of an object with `contents`, only the keys count that the pods read. A workload that was restarted with the same
-    /// content keeps its digest, although the values may have been known then and not now, or now alone.
+    /// Returns the workload with the digest of the content that its pods should start with; `None` if it uses no
+    /// config. Of an object with `contents`, only the keys count that the pods read. A workload that was restarted with
+    /// the same content keeps its digest, although the values may have been known then and not now, or now alone.
     pub fn new<'a>(
         workload: Workload,
         contents: &KnownContents,

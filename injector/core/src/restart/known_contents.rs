@@ -1,5 +1,5 @@
-//! The contents of parts, as far as restarts depend on single keys: a digest of each value. That of a Secret's value has
-//! a key, because it becomes part of an annotation of templates.
+//! The contents of parts, as far as restarts depend on single keys: a digest of each value. That of a Secret's value
+//! has a key, because it becomes part of an annotation of templates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl KnownContents {
         }
     }
 
-    /// Returns the digests of these keys in the parts of a version that are of this kind; `None` if a part is not known.
-    /// A key that the version lacks is written alone.
+    /// Returns the digests of these keys in the parts of a version that are of this kind; `None` if a part is not
+    /// known. A key that the version lacks is written alone.
     pub(super) fn named(
         &self,
         version: &VersionStatus,

@@ -124,7 +124,8 @@ fn undo_report(
 /// would hide whether the first one failed.
 fn earlier_restart(situation: &RestartSituation<'_>, workload: &Workload) -> Option<RestartProgress> {
     let mark = workload.mark()?;
-    // On the way back nothing waits. Also, nothing waits for a workload with an update block, or one that was unhealthy.
+    // On the way back nothing waits. Also, nothing waits for a workload with an update block, or one that was
+    // unhealthy.
     if situation.is_return || mark.before == HealthBefore::Unwell || workload.update_block.is_some() {
         return None;
     }

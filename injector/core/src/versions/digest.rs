@@ -4,8 +4,8 @@
 //! of a config with many versions.
 //!
 //! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC of it under a key of the
-//! injector. The HMAC stays in memory: the status holds a [seal](super::seal) in its place. An agent that sends the bare
-//! hash of a Secret part that it has learns whether that is what was sealed.
+//! injector. The HMAC stays in memory: the status holds a [seal](super::seal) in its place. An agent that sends the
+//! bare hash of a Secret part that it has learns whether that is what was sealed.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Compares the Secret parts that a pod has mounted with what was sealed. Does no I/O.
 //!
-//! The agent sends a digest of each part, and learns whether its seal is that of the part. So neither a key nor anything
-//! about another part leaves the hub.
+//! The agent sends a digest of each part, and learns whether its seal is that of the part. So neither a key nor
+//! anything about another part leaves the hub.
 
 use nudge_api::{PartKind, PartStatus, VersionedConfigStatus};
 use nudge_core::pods::PodState;

@@ -20,8 +20,8 @@ const MASTER: &str = r#"
     echo "$$ ready"
     while :; do wait; done"#;
 
-/// A program with a main process that never reaps its children, and does on the signal what the file says: it replaces its
-/// worker, or only runs a helper, or ends.
+/// A program with a main process that never reaps its children, and does on the signal what the file says: it replaces
+/// its worker, or only runs a helper, or ends.
 const CARELESS: &str = r#"
 import os, signal, sys
 

@@ -24,7 +24,8 @@ pub(super) enum Tool {
     Seal,
     HelmUpgrade,
     HelmRollback,
-    /// Replaces the ConfigMap, as Helm does with `upgrade --force`. The label by which it is followed is lost each time.
+    /// Replaces the ConfigMap, as Helm does with `upgrade --force`. The label by which it is followed is lost each
+    /// time.
     HelmForce,
 }
 

@@ -1,6 +1,7 @@
-//! A Deployment of nginx that mounts a ConfigMap, under load, and edits of that ConfigMap, with the default settings of a
-//! rollout: an edit is a version that goes out in steps, without a restart, a failed request and a second writer. nginx
-//! refuses a bad one and says so to nobody: it stops at the first pod, and goes back. A correction ends it at once.
+//! A Deployment of nginx that mounts a ConfigMap, under load, and edits of that ConfigMap, with the default settings of
+//! a rollout: an edit is a version that goes out in steps, without a restart, a failed request and a second writer.
+//! nginx refuses a bad one and says so to nobody: it stops at the first pod, and goes back. A correction ends it at
+//! once.
 
 use std::time::Duration;
 
@@ -169,8 +170,8 @@ impl<'a> Fleet<'a> {
         Ok(refusals)
     }
 
-    /// Fails unless each client got the first text, at last the second one, and nothing else, and no pod and no container
-    /// is another one. While nginx replaces its workers, old and new ones answer.
+    /// Fails unless each client got the first text, at last the second one, and nothing else, and no pod and no
+    /// container is another one. While nginx replaces its workers, old and new ones answer.
     async fn check(&self) -> Result<()> {
         for (pod, client) in self.pods.iter().zip(&self.clients) {
             let (name, answers) = (pod.name_any(), client.answers());

@@ -1,6 +1,6 @@
-//! `kubectl edit` of a ConfigMap that a config follows, with a typing error in a JSON value. It is stopped by a rule of the config,
-//! which no pod sees; by the application that is asked, in one pod; and by an application that becomes unready, in one
-//! pod. What the user reads each time, and the correction by another `kubectl edit`.
+//! `kubectl edit` of a ConfigMap that a config follows, with a typing error in a JSON value. It is stopped by a rule of
+//! the config, which no pod sees; by the application that is asked, in one pod; and by an application that becomes
+//! unready, in one pod. What the user reads each time, and the correction by another `kubectl edit`.
 
 use std::fs;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Unchanged software of this machine in Deployments, with the lines of its pages in `examples/cookbook` and the default
-//! settings of a rollout: an edit of what each reads is current only when the running program has it. Two pods of
-//! PostgreSQL and one of OpenSSH read keys that nobody else may read. One program reads a variable alone, and is restarted;
-//! one reads three configs in three folders.
+//! Unchanged software of this machine in Deployments, with the lines of its pages in `examples/cookbook` and the
+//! default settings of a rollout: an edit of what each reads is current only when the running program has it. Two pods
+//! of PostgreSQL and one of OpenSSH read keys that nobody else may read. One program reads a variable alone, and is
+//! restarted; one reads three configs in three folders.
 
 use std::collections::BTreeMap;
 use std::fs;

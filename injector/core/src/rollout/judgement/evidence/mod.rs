@@ -266,8 +266,8 @@ impl Evidence {
         self.at_risk
     }
 
-    /// Returns the judges that had the target before this step, and those that got it then, with the number of them that
-    /// were harmed between both times.
+    /// Returns the judges that had the target before this step, and those that got it then, with the number of them
+    /// that were harmed between both times.
     pub(in crate::rollout) fn by_age(&self, stepped: SteadyTime, until: SteadyTime) -> [HarmCount; 2] {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&PodUid> = self.harms().filter(harmed).map(|harm| &harm.uid).collect();
